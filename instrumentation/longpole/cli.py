@@ -1,0 +1,102 @@
+"""The ``longpole`` command: a switchboard.
+
+The table below holds names, not imports, so ``longpole --help`` stays light and no arrow points
+from the SDK up to the wings that implement the commands.
+"""
+
+from __future__ import annotations
+
+import sys
+from difflib import get_close_matches
+from importlib import import_module
+
+import click
+
+from longpole.errors import LongpoleError
+
+_DASHBOARD = "longpole_dashboard.commands"
+_COLLECTOR = "longpole_collector.commands"
+
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": (f"{_DASHBOARD}:demo", "a real model, a real workload, a planted fault", "all"),
+    "serve": (f"{_DASHBOARD}:serve", "collector and dashboard", "dashboard"),
+    "open": (f"{_DASHBOARD}:open_files", "the dashboard on files, nothing kept", "dashboard"),
+    "explain": (
+        "longpole_analytics.commands:explain",
+        "where one trace's time went",
+        "collector,analytics",
+    ),
+    "collect": (f"{_COLLECTOR}:collect", "the collector alone", "collector"),
+    "import": (f"{_COLLECTOR}:import_files", "load files of traces", "collector"),
+    "query": (f"{_COLLECTOR}:query", "read-only SQL over the views", "collector"),
+    "engine": ("longpole_engine.commands:engine", "the reference engine", "engine"),
+    "config": ("longpole.commands:show_config", "every setting with its source", ""),
+}
+"""Command -> (where it lives, one line, the extra it needs)."""
+
+OURS = (
+    "longpole",
+    "longpole_collector",
+    "longpole_analytics",
+    "longpole_dashboard",
+    "longpole_engine",
+)
+
+
+class Switchboard(click.Group):
+    """A group that imports a command's module only when the command runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the table's order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command itself, imported now; ``None`` if unknown."""
+        if cmd_name not in COMMANDS:
+            return None
+        where, _, extra = COMMANDS[cmd_name]
+        module, _, attribute = where.partition(":")
+        try:
+            command = getattr(import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            missing = (error.name or "").partition(".")[0]
+            if missing in OURS:
+                raise
+            raise click.ClickException(
+                f"`longpole {cmd_name}` needs {missing}: pip install 'longpole[{extra}]'"
+            ) from error
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{where} is not a command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, with the nearest name suggested."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            ctx.fail(f"No such command '{args[0]}'.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table, without importing a single command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line, _) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; an error of ours becomes one sentence and its exit code."""
+        try:
+            return super().invoke(ctx)
+        except LongpoleError as error:
+            if ctx.params.get("verbose"):
+                raise
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(error.exit_code)
+
+
+@click.group(cls=Switchboard, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-v", "--verbose", is_flag=True, help="Show tracebacks.")
+@click.version_option(package_name="longpole")
+def main(verbose: bool) -> None:
+    """Where the time to an accepted outcome went, for every LLM request."""
