@@ -1,1 +1,66 @@
-"""Placeholder docstring."""
+"""longpole: where the time to an accepted outcome went, for every LLM request.
+
+    import longpole
+
+    client = longpole.wrap(OpenAI())
+    with longpole.workflow("answer", route="rag.search") as run:
+        ...
+        run.accept()
+
+Spans go to a collector at ``http://127.0.0.1:4318`` unless :func:`init` or the environment says
+otherwise. Nothing here raises into the application, blocks it, or sends prompt or answer text.
+Importing this loads OpenTelemetry's API only; its SDK comes with the first wrapped client or
+span, the exporter with the first export.
+"""
+
+from longpole.context import carry, context_headers
+from longpole.emit import Stats, flush, init, stats
+from longpole.prompts import prompt, route_inputs
+from longpole.workflow import (
+    Run,
+    admission,
+    cache_lookup,
+    context_executor,
+    current_run,
+    fanout,
+    guardrail,
+    human_wait,
+    prompt_assembly,
+    render,
+    rerank,
+    retrieval,
+    tool,
+    validation,
+    workflow,
+)
+from longpole.wrap import instrument, uninstrument, unwrap, wrap
+
+__all__ = [
+    "Run",
+    "Stats",
+    "admission",
+    "cache_lookup",
+    "carry",
+    "context_executor",
+    "context_headers",
+    "current_run",
+    "fanout",
+    "flush",
+    "guardrail",
+    "human_wait",
+    "init",
+    "instrument",
+    "prompt",
+    "prompt_assembly",
+    "render",
+    "rerank",
+    "retrieval",
+    "route_inputs",
+    "stats",
+    "tool",
+    "uninstrument",
+    "unwrap",
+    "validation",
+    "workflow",
+    "wrap",
+]

@@ -17,7 +17,10 @@ def show_config(as_json: bool) -> None:
     path = config.find_file()
     tables: dict[str, dict[str, config.Setting]] = {}
     for name, defaults in _known_tables().items():
-        tables[name] = config.settings(name, defaults, path)
+        tables[name] = {
+            key: _masked(key, setting)
+            for key, setting in config.settings(name, defaults, path).items()
+        }
     if as_json:
         document = {
             "schema": "longpole.config/1",
@@ -33,6 +36,12 @@ def show_config(as_json: bool) -> None:
         print(f"[{name}]")
         for key, setting in table.items():
             print(f"{key} = {json.dumps(setting.value)}  # {setting.source}")
+
+
+def _masked(key: str, setting: config.Setting) -> config.Setting:
+    """A secret's value is never printed."""
+    is_secret = key.endswith(("_key", "_token", "_password", "_secret"))
+    return config.Setting("***", setting.source) if is_secret and setting.value else setting
 
 
 def _known_tables() -> dict[str, dict[str, config.Scalar | None]]:

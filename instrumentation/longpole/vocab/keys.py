@@ -114,11 +114,13 @@ FAILURE_CLASS: Final = "longpole.failure_class"
 TIME_TO_USEFUL: Final = "longpole.time_to_useful"
 TIME_TO_ACCEPTED: Final = "longpole.time_to_accepted"
 BRANCH_USED: Final = "longpole.used"
+"""On the root: names or span ids of the branches whose result the outcome uses."""
 CACHE_STATE: Final = "longpole.cache.state"
 """hit, partial, miss or ineligible."""
 COLD_START: Final = "longpole.cold_start"
 ROUTE_INPUT_PREFIX: Final = "longpole.route.input."
 PROMPT_SEGMENT_PREFIX: Final = "longpole.prompt.segment."
+"""Followed by ``<segment>.hash`` (keyed) and ``<segment>.length`` (characters); never the text."""
 
 # --- scopes and names --------------------------------------------------------------------------
 SCOPE_SDK: Final = "longpole"

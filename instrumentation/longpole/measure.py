@@ -1,0 +1,137 @@
+"""One wrapped method call: begin a record, make the call inside it, follow what comes back.
+
+The application's arguments, result and exceptions pass through unchanged.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from opentelemetry import context as otel
+
+from longpole import health
+from longpole.context import release
+from longpole.providers.base import Method, Provider
+from longpole.record import Record, current
+from longpole.stream import tap
+
+
+def measured(
+    original: Callable[..., Any], client: Any, provider: Provider, method: Method
+) -> Callable[..., Any]:
+    """``original`` with a record around it, sync or async as it is."""
+    if inspect.iscoroutinefunction(original):
+
+        @functools.wraps(original)
+        async def measured_coroutine(*args: Any, **kwargs: Any) -> Any:
+            parent = otel.get_current()
+            return await _call_async(original, args, kwargs, (provider, method, client, parent))
+
+        return measured_coroutine
+    if inspect.iscoroutinefunction(inspect.unwrap(original)):
+
+        @functools.wraps(original)
+        def measured_async(*args: Any, **kwargs: Any) -> Any:
+            # The parent is who makes the call, whoever awaits it; time runs from the await.
+            parent = otel.get_current()
+            return _call_async(original, args, kwargs, (provider, method, client, parent))
+
+        return measured_async
+
+    @functools.wraps(original)
+    def measured_sync(*args: Any, **kwargs: Any) -> Any:
+        record = _begin(provider, method, client, kwargs, otel.get_current())
+        if record is None:
+            return original(*args, **kwargs)
+        with _recording(record):
+            result = _send(original, args, kwargs, record)
+        _finish(record, result)
+        return result
+
+    return measured_sync
+
+
+async def _call_async(
+    original: Callable[..., Any], args: Any, kwargs: dict[str, Any], begin: tuple[Any, ...]
+) -> Any:
+    provider, method, client, parent = begin
+    record = _begin(provider, method, client, kwargs, parent)
+    if record is None:
+        return await original(*args, **kwargs)
+    with _recording(record):
+        result = await _send_async(original, args, kwargs, record)
+    _finish(record, result)
+    return result
+
+
+def _send(original: Callable[..., Any], args: Any, kwargs: dict[str, Any], record: Record) -> Any:
+    """Make the call with what we ask for; where the server refuses that, as the application did."""
+    try:
+        return original(*args, **record.kwargs)
+    except Exception as error:
+        if not record.takes_back(error):
+            raise
+    return original(*args, **kwargs)
+
+
+async def _send_async(
+    original: Callable[..., Any], args: Any, kwargs: dict[str, Any], record: Record
+) -> Any:
+    try:
+        return await original(*args, **record.kwargs)
+    except Exception as error:
+        if not record.takes_back(error):
+            raise
+    return await original(*args, **kwargs)
+
+
+def _begin(
+    provider: Provider, method: Method, client: Any, kwargs: dict[str, Any], parent: otel.Context
+) -> Record | None:
+    """The record of a call, or ``None`` where it cannot be measured."""
+    try:
+        outer = current.get()
+        if (outer is not None and outer.is_being_made) or provider.is_untouched(kwargs):
+            return None
+        return Record(provider, method, client, kwargs, parent)
+    except Exception as error:  # noqa: BLE001 - counted; the call goes on unmeasured
+        health.swallow("begin", error)
+        return None
+
+
+@contextmanager
+def _recording(record: Record) -> Iterator[None]:
+    """Inside, the call's span is current and its HTTP hooks find the record."""
+    token, attached = current.set(record), otel.attach(record.context)
+    try:
+        yield
+    except BaseException as error:
+        record.failed(error)
+        raise
+    finally:
+        record.made()
+        release(attached)
+        _reset(token)
+
+
+def _reset(token: Any) -> None:
+    var: ContextVar[Record | None] = token.var
+    try:
+        var.reset(token)
+    except ValueError:  # a coroutine closed from another context
+        health.count(health.internal_errors, "context left elsewhere")
+
+
+def _finish(record: Record, result: Any) -> None:
+    """The method returned: follow its stream, or end the record with the whole result."""
+    try:
+        stream = record.stream_of(result)
+        if stream is not None:
+            tap(stream, record)
+            return
+    except Exception as error:  # noqa: BLE001 - counted; the result is the application's
+        health.swallow("tap", error)
+    record.returned(result)

@@ -1,0 +1,103 @@
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import openai
+import pytest
+
+import longpole
+from longpole import health, record, settings
+from longpole.testing import Spans, capture_spans
+
+MESSAGES = [{"role": "user", "content": "a secret question"}]
+
+
+def _load_fake() -> ModuleType:
+    name = "longpole_fake_openai"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(
+            name, Path(__file__).parent / "fake_openai.py"
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def fake() -> ModuleType:
+    """The module of the fake server, for its constants."""
+    return _load_fake()
+
+
+@pytest.fixture(scope="session")
+def _server(fake: ModuleType) -> Iterator[Any]:
+    with fake.serving() as server:
+        yield server
+
+
+@pytest.fixture
+def server(_server: Any) -> Any:
+    """The fake server with nothing received yet."""
+    _server.requests.clear()
+    return _server
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test starts with default settings and clean counters, and leaves no hidden failure."""
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SERVICE_NAME", "OTEL_SDK_DISABLED"):
+        monkeypatch.delenv(name, raising=False)
+    settings.put(settings.defaults())
+    health.reset()
+    record._no_usage.clear()
+    yield
+    settings.put(None)
+
+
+@pytest.fixture
+def spans() -> Iterator[Spans]:
+    """Longpole's finished spans of the test."""
+    with capture_spans() as captured:
+        yield captured
+
+
+@pytest.fixture
+def client(server: Any) -> Iterator[openai.OpenAI]:
+    """A wrapped client of the fake server."""
+    with openai.OpenAI(api_key="k", base_url=server.base_url) as made:
+        yield longpole.wrap(made)
+
+
+class Caller:
+    """The same calls, through the sync or the async client."""
+
+    def __init__(self, base_url: str, is_async: bool) -> None:
+        self.base_url = base_url
+        self.is_async = is_async
+
+    def create(self, model: str, **kwargs: Any) -> Any:
+        """The result of one call; of a stream, the list of its chunks."""
+        kwargs = {"model": model, "messages": MESSAGES, **kwargs}
+        if self.is_async:
+            return asyncio.run(self._create(kwargs))
+        with openai.OpenAI(api_key="k", base_url=self.base_url) as client:
+            result = longpole.wrap(client).chat.completions.create(**kwargs)
+            return list(result) if kwargs.get("stream") else result
+
+    async def _create(self, kwargs: Any) -> Any:
+        async with openai.AsyncOpenAI(api_key="k", base_url=self.base_url) as client:
+            result = await longpole.wrap(client).chat.completions.create(**kwargs)
+            return [chunk async for chunk in result] if kwargs.get("stream") else result
+
+
+@pytest.fixture(params=["sync", "async"])
+def caller(request: pytest.FixtureRequest, server: Any) -> Caller:
+    """Both clients, one after the other."""
+    return Caller(server.base_url, request.param == "async")
