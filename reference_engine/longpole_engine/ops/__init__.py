@@ -1,0 +1,1 @@
+"""Kernels: linear layers in several formats, quantisation, rotary positions."""

@@ -1,0 +1,1 @@
+"""Which requests take part in the next step."""

@@ -1,0 +1,22 @@
+"""The keys of the table ``[engine]`` and their defaults."""
+
+from longpole.config import Scalar
+
+DEFAULTS: dict[str, Scalar | None] = {
+    "host": "127.0.0.1",
+    "port": 8000,
+    "model": "smollm2",
+    "weights": "int4",
+    "numerics": "fast",
+    "max_num_seqs": 8,
+    "max_model_tokens": 4096,
+    "max_queue": 64,
+    "prefix_cache": True,
+    "prefix_cache_mb": 512,
+    "num_threads": 2,
+    "num_decode_threads": 1,
+    "max_body_bytes": 2_097_152,
+    "drain_s": 10,
+    "otlp_endpoint": "http://127.0.0.1:4318",
+}
+"""``otlp_endpoint`` at its default gives way to ``OTEL_EXPORTER_OTLP_ENDPOINT``."""

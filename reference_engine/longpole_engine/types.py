@@ -1,0 +1,60 @@
+"""What crosses the engine's border: a request in, pieces of text out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from longpole.errors import LongpoleError
+from longpole_engine.telemetry.events import RequestRecord
+
+
+class FinishReason(StrEnum):
+    """Why a request produced no more; the first two are OpenAI's words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORTED = "aborted"
+    ERROR = "error"
+
+
+class QueueFull(LongpoleError):
+    """The waiting line is at its limit; the same request may be accepted later."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How tokens are chosen and when to stop.
+
+    ``temperature`` 0 is greedy; ``top_k`` 0 is off; ``seed`` ``None`` draws one at random.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    is_eos_ignored: bool = False
+
+
+class Chunk(NamedTuple):
+    """Text that one step added (it may be empty) and, in the last one, the reason to finish."""
+
+    text: str
+    finish: FinishReason | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt to be continued.
+
+    ``sink`` receives the chunks, called through the engine's ``post``; ``record`` is filled in
+    as the request moves on.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    sink: Callable[[Chunk], None]
+    record: RequestRecord
