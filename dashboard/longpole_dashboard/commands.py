@@ -1,0 +1,223 @@
+"""Commands of the dashboard: ``longpole serve``, ``open`` and ``demo``.
+
+Each starts its servers as children of one process group and stops them together; Streamlit is
+imported only in the child that serves pages.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from longpole import config
+from longpole.errors import LongpoleError, UsageError
+from longpole_dashboard import processes
+from longpole_dashboard.processes import Child, Group
+from longpole_dashboard.settings import DEFAULTS
+
+START_TIMEOUT_S = 60.0
+DEFAULT_DB = Path(".longpole")
+TRACE_FILES = (".json", ".jsonl", ".pb", ".parquet", ".gz")
+"""Endings of the files that ``open FOLDER`` takes."""
+
+
+@dataclass(frozen=True)
+class _Where:
+    """Where the dashboard should listen; ``None`` is the configuration's."""
+
+    host: str | None
+    port: int | None
+    is_insecure: bool
+
+
+_db_option = click.option(
+    "--db",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_DB,
+    show_default=True,
+    help="Data folder.",
+)
+_port_option = click.option("--port", type=int, help="Port of the dashboard (default 8501).")
+
+
+def _where_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say where the dashboard listens."""
+    for option in (
+        click.option("--insecure-no-auth", is_flag=True, help="Accept a --host beyond loopback."),
+        click.option("--host", help="Address of the dashboard (default 127.0.0.1)."),
+        _port_option,
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("serve")
+@_db_option
+@click.option("--http", default="127.0.0.1:4318", show_default=True, help="OTLP/HTTP address.")
+@click.option("--grpc", default="127.0.0.1:4317", show_default=True, help="OTLP/gRPC address.")
+@_where_options
+def serve(
+    db: Path, http: str, grpc: str, port: int | None, host: str | None, insecure_no_auth: bool
+) -> None:
+    """Collector and dashboard until Ctrl-C; a taken port gives way to the next free one."""
+    db.mkdir(mode=0o700, parents=True, exist_ok=True)
+    http_host, http_port = _address(http)
+    grpc_host, grpc_port = _address(grpc)
+    http_port = processes.free_port(http_port, http_host)
+    grpc_port = processes.free_port(grpc_port, grpc_host, {http_port})
+    http, grpc = f"{http_host}:{http_port}", f"{grpc_host}:{grpc_port}"
+    collector = Child(
+        "collector",
+        processes.longpole_command("collect", "--db", str(db), "--http", http, "--grpc", grpc),
+        log=db / "logs" / "collector.log",
+    )
+    where = _Where(host, port, insecure_no_auth)
+    page, url = _page(["--url", f"http://{http}"], db / "logs", where, {http_port, grpc_port})
+    with Group() as group:
+        try:
+            group.start(collector).wait_ready(f"http://{http}/readyz", START_TIMEOUT_S)
+            _say(f"collector ready  http://{http} (OTLP/HTTP)   {grpc} (OTLP/gRPC)   data {db}")
+            _show(group, page, url)
+        except KeyboardInterrupt:
+            _say("stopping")
+
+
+@click.command("open")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@_where_options
+def open_files(
+    files: tuple[Path, ...], port: int | None, host: str | None, insecure_no_auth: bool
+) -> None:
+    """The dashboard on FILES of traces, or on the trace files in a folder; nothing is kept."""
+    found = [str(file) for file in trace_files(files)]
+    where = _Where(host, port, insecure_no_auth)
+    with tempfile.TemporaryDirectory(prefix="longpole-open-") as logs, Group() as group:
+        page, url = _page(found, Path(logs), where, ())
+        try:
+            _show(group, page, url)
+        except KeyboardInterrupt:
+            _say("stopping")
+
+
+@click.command("demo")
+@click.option("--minutes", type=float, default=2.0, show_default=True, help="Length of the replay.")
+@click.option("--json", "as_json", is_flag=True, help="The finding as one JSON document on stdout.")
+@click.option("--exit", "exit_after", is_flag=True, help="Stop after the finding.")
+@click.option("--keep", is_flag=True, help="Add to what earlier runs left in the data folder.")
+@click.option(
+    "--db",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_DB / "demo",
+    show_default=True,
+    help="Data folder.",
+)
+@_port_option
+@click.option(
+    "--model",
+    type=click.Choice(["smollm2", "tiny"]),
+    default="smollm2",
+    show_default=True,
+    help="Model to serve.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the workload.")
+def demo(
+    minutes: float,
+    as_json: bool,
+    exit_after: bool,
+    keep: bool,
+    db: Path,
+    port: int | None,
+    model: str,
+    seed: int,
+) -> None:
+    """A real model, a real workload with one planted fault, and the finding."""
+    from longpole_dashboard.demo.run import Options, run
+
+    if minutes <= 0:
+        raise UsageError(f"--minutes {minutes:g}: give a positive number")
+    sys.exit(
+        run(
+            Options(
+                minutes=minutes,
+                as_json=as_json,
+                exit_after=exit_after,
+                db=db,
+                keep=keep,
+                port=_port(port),
+                model=model,
+                seed=seed,
+            )
+        )
+    )
+
+
+def trace_files(given: Sequence[Path]) -> list[Path]:
+    """The files named, and the trace files in the folders named, sorted.
+
+    Raises:
+        UsageError: a folder holds none.
+    """
+    found: list[Path] = []
+    for path in given:
+        if not path.is_dir():
+            found.append(path)
+            continue
+        inside = sorted(file for file in path.iterdir() if file.suffix in TRACE_FILES)
+        if not inside:
+            raise UsageError(f"no trace file ({', '.join(TRACE_FILES)}) in {path}")
+        found += inside
+    return found
+
+
+def _address(text: str) -> tuple[str, int]:
+    """HOST:PORT in two.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"'{text}' is not HOST:PORT, e.g. 127.0.0.1:4318")
+    return host.strip("[]"), int(port)
+
+
+def _setting(key: str) -> config.Scalar | None:
+    return config.settings("dashboard", DEFAULTS)[key].value
+
+
+def _port(given: int | None) -> int:
+    return given if given is not None else int(_setting("port") or 0)
+
+
+def _page(
+    arguments: Sequence[str], logs: Path, where: _Where, taken: Collection[int]
+) -> tuple[Child, str]:
+    """The dashboard's child, not yet started, and its address."""
+    host = where.host or str(_setting("host"))
+    processes.check_bind(host, is_insecure=where.is_insecure)
+    port = processes.free_port(_port(where.port), host, taken)
+    command = [sys.executable, "-m", "longpole_dashboard.server", "--host", host]
+    command += ["--port", str(port), *(["--insecure-no-auth"] if where.is_insecure else ())]
+    child = Child("dashboard", [*command, *arguments], log=logs / "dashboard.log")
+    return child, f"http://{host}:{port}"
+
+
+def _show(group: Group, page: Child, url: str) -> None:
+    """Start the dashboard, say where it is, and wait.
+
+    Raises:
+        LongpoleError: a child ended by itself.
+    """
+    group.start(page).wait_ready(f"{url}/_stcore/health", START_TIMEOUT_S)
+    _say(f"dashboard ready  {url}   Ctrl-C stops")
+    raise LongpoleError(group.wait().obituary())
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)

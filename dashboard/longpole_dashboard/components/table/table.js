@@ -1,0 +1,61 @@
+// Draws `data` as a table. Text from outside goes through textContent only.
+
+function element(tag, className, text) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+function cellNode(cell, column, row, isFirst) {
+  const node = element("td", column.is_number ? "number" : "");
+  const holder = element("div", "cell");
+  if (cell.bar_ratio !== null) {
+    const bar = element("span", "bar");
+    bar.style.width = `${(100 * cell.bar_ratio).toFixed(2)}%`;
+    holder.append(bar);
+  }
+  if (cell.colour) {
+    const chip = element("span", cell.is_hatched ? "chip hatched" : "chip");
+    chip.style.setProperty("--chip", cell.colour);
+    holder.append(chip);
+  }
+  const text = isFirst && row.href ? element("a", "", cell.text) : element("span", "", cell.text);
+  if (text.tagName === "A") text.href = row.href;
+  holder.append(text);
+  if (cell.muted) holder.append(element("span", "muted", cell.muted));
+  node.append(holder);
+  return node;
+}
+
+export default function (component) {
+  const { data, parentElement, setTriggerValue } = component;
+  const table = element("table");
+  table.setAttribute("aria-label", data.label);
+
+  const head = element("tr");
+  for (const column of data.columns) {
+    const title = element("th", column.is_number ? "number" : "", column.title);
+    title.scope = "col";
+    head.append(title);
+  }
+  const thead = element("thead");
+  thead.append(head);
+
+  const body = element("tbody");
+  for (const row of data.rows) {
+    const line = element("tr", row.key ? "opens" : "");
+    row.cells.forEach((cell, i) => line.append(cellNode(cell, data.columns[i], row, i === 0)));
+    if (row.key) {
+      line.addEventListener("click", (event) => {
+        // A modified click is the browser's: new tab, new window, download.
+        if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+        event.preventDefault();
+        setTriggerValue("opened", row.key);
+      });
+    }
+    body.append(line);
+  }
+  table.append(thead, body);
+  parentElement.querySelector(".table").replaceChildren(table);
+}

@@ -1,0 +1,40 @@
+"""Figures follow the one vocabulary of stages."""
+
+from longpole.vocab import STAGE_COLOURS, Stage
+from longpole_dashboard import theme
+from longpole_dashboard.figures import stage_area
+from longpole_dashboard.model.overview import Bin
+
+from .sample import T0
+
+MINUTE_NS = 60_000_000_000
+
+
+def test_stages_are_stacked_in_the_order_a_request_meets_them_in_their_colours() -> None:
+    bins = [Bin(T0, 3, {"tool": 5.0, "queue": 2.0, "ttft_opaque": 9.0, "network": 1.0})]
+    figure = stage_area(bins, 60)
+    assert [bar.name for bar in figure.data] == ["network", "queue", "opaque TTFT", "tool"]
+    assert [bar.marker.color for bar in figure.data] == [
+        STAGE_COLOURS[stage]
+        for stage in (Stage.NETWORK, Stage.QUEUE, Stage.TTFT_OPAQUE, Stage.TOOL)
+    ]
+    assert [bar.marker.pattern.shape for bar in figure.data] == ["", "", "/", ""]
+    assert figure.layout.legend.itemclick == "toggleothers"
+
+
+def test_a_stretch_without_traces_is_not_drawn() -> None:
+    bins = [Bin(T0, 1, {"tool": 5.0}), Bin(T0 + 9 * MINUTE_NS, 1, {"tool": 7.0})]
+    bar = stage_area(bins, 60).data[0]
+    assert list(bar.x) == ["2026-09-14 13:30:30", "2026-09-14 13:39:30"]
+    assert bar.width == 60_000
+    assert bar.hovertext[0] == "tool 5.00 ms, 1 workflow"
+
+
+def test_no_bins_give_an_empty_figure() -> None:
+    assert len(stage_area([], 60).data) == 0
+
+
+def test_every_stage_has_one_look_and_an_unknown_one_looks_like_other() -> None:
+    assert list(theme.LOOKS) == [stage.value for stage in Stage]
+    assert len({look.label for look in theme.LOOKS.values()}) == len(Stage)
+    assert theme.look("nonsense") == theme.look(None) == theme.look("other")

@@ -1,0 +1,154 @@
+"""The Overview's view model against a real store."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from longpole.vocab import Span, Stage
+from longpole_dashboard.model import cards as cards_model
+from longpole_dashboard.model import overview as model
+from longpole_dashboard.model.window import SECOND_NS, Filters
+
+from .conftest import MemoryStore
+from .sample import T0, agent_trace, workflow
+
+LABELS = ["p50 TTFT", "p99 TTFT", "p50 TPOT, per token", "p99 workflow", "accepted"]
+EVERYTHING = Filters(T0 - SECOND_NS, T0 + 10_000 * SECOND_NS)
+
+
+def many(
+    n: int, first: int = 1, ttft_ms: Callable[[int], float] = float, **given: Any
+) -> list[Span]:
+    return [
+        span
+        for i in range(n)
+        for span in workflow(first + i, at_s=i, ttft_ms=ttft_ms(i + 1), **given)
+    ]
+
+
+def by_label(shown: model.Overview) -> dict[str, cards_model.Card]:
+    return {card.label: card for card in shown.cards}
+
+
+def test_an_empty_window_shows_nothing(store: MemoryStore) -> None:
+    store.add(workflow(1))
+    shown = model.overview(Filters(0, 1), store)
+    assert (shown.num_traces, shown.cards, shown.slices, shown.bins) == (0, (), (), ())
+
+
+def test_a_small_sample_shows_its_maximum_instead_of_p99(store: MemoryStore) -> None:
+    store.add(many(40))
+    found = by_label(model.overview(EVERYTHING, store))
+    assert list(found) == LABELS
+    assert found["p99 TTFT"].value == "max 40.0 ms"
+    assert found["p99 TTFT"].interval == "p99 (n too small)"
+    assert found["p50 TTFT"].value == "20.0 ms"
+    assert found["p50 TTFT"].samples == "n = 40 calls"
+
+
+def test_a_single_trace_is_shown(store: MemoryStore) -> None:
+    store.add(workflow(1))
+    shown = model.overview(EVERYTHING, store)
+    assert by_label(shown)["p99 workflow"].value == "max 150 ms"
+    assert len(shown.bins) == len(shown.slowest) == len(shown.slices) == 1
+
+
+def test_unknown_outcomes_are_not_success(store: MemoryStore) -> None:
+    store.add(many(30))
+    store.add(many(10, first=100, outcome="rejected"))
+    store.add(many(5, first=200, outcome=None))
+    card = by_label(model.overview(EVERYTHING, store))["accepted"]
+    assert card.value == "75.0 %"
+    assert card.samples == "n = 40 with an outcome"
+    assert card.interval.endswith("5 unknown")
+
+
+def test_a_change_is_grey_until_it_is_decided(store: MemoryStore) -> None:
+    store.add(many(100, ttft_ms=lambda i: 100 + i % 7))
+    middle = T0 + 1_000 * SECOND_NS
+    slower = [
+        span
+        for i in range(100)
+        for span in workflow(1_000 + i, at_s=1_000 + i, ttft_ms=200 + i % 7)
+    ]
+    store.add(slower)
+    filters = Filters(middle, middle + 1_000 * SECOND_NS, T0)
+    found = by_label(model.overview(filters, store))
+    assert (found["p50 TTFT"].change, found["p50 TTFT"].tone) == ("+97 %", "worse")
+    assert (found["accepted"].change, found["accepted"].tone) == ("+0.0 points", "grey")
+    assert found["p50 TPOT, per token"].tone == "grey"
+    without = by_label(model.overview(Filters(middle, filters.end_ns), store))
+    assert without["p50 TTFT"].change is None
+
+
+def test_slices_are_worst_first_and_hold_every_workflow(store: MemoryStore) -> None:
+    store.add(many(30, ttft_ms=lambda i: 50.0))
+    store.add(many(25, first=100, ttft_ms=lambda i: 900.0, prompt_version="v2"))
+    store.add(workflow(900, route=None, prompt_version=None, ttft_ms=None))
+    found = model.slices(EVERYTHING, store)
+    assert [(s.route, s.prompt_version) for s in found] == [
+        ("rag.search", "v2"),
+        ("rag.search", "v1"),
+        (None, None),
+    ]
+    assert [s.num_workflows for s in found] == [25, 30, 1]
+    assert [s.num_calls for s in found] == [25, 30, 0]
+    assert found[0].ttft_p50.value == 900.0
+    assert found[2].ttft_p50.n == 0
+
+
+def test_the_route_filter_holds_everywhere(store: MemoryStore) -> None:
+    store.add(many(5))
+    store.add(many(7, first=50, route="chat"))
+    shown = model.overview(Filters(EVERYTHING.start_ns, EVERYTHING.end_ns, None, "chat"), store)
+    assert shown.num_traces == 7
+    assert {s.route for s in shown.slices} == {t.route for t in shown.slowest} == {"chat"}
+    assert sum(b.num_traces for b in shown.bins) == 7
+
+
+def test_the_mean_stages_of_all_bins_add_up_to_all_wall_time(store: MemoryStore) -> None:
+    draw = random.Random(3)
+    for i in range(1, 40):
+        at = T0 + int(draw.uniform(0, 3_000) * SECOND_NS)
+        store.add(agent_trace(i, at, turns=1 + i % 3))
+    shown = model.overview(EVERYTHING, store)
+    total = sum(b.num_traces * sum(b.mean_ms.values()) for b in shown.bins)
+    wall = store.sql("SELECT sum(wall_ms) AS ms, count(*) AS n FROM traces").to_pylist()[0]
+    assert total == pytest.approx(wall["ms"])
+    assert sum(b.num_traces for b in shown.bins) == wall["n"]
+    assert len(shown.bins) <= model.MAX_BINS
+
+
+@pytest.mark.parametrize("num_traces", [1, 2, 50, 1_000_000])
+@pytest.mark.parametrize("extent_s", [0, 1, 119, 3_600, 604_800, 400 * 86_400, 20 * 365 * 86_400])
+def test_there_are_never_more_than_120_bins(extent_s: int, num_traces: int) -> None:
+    width = model.bin_width_s(extent_s * SECOND_NS, num_traces)
+    # The first bin starts at a round time, up to a width before the first trace.
+    assert extent_s // width + 2 <= model.MAX_BINS or width == 1
+
+
+def test_bins_start_at_round_times(store: MemoryStore) -> None:
+    store.add(many(100))
+    shown = model.overview(EVERYTHING, store)
+    assert shown.bin_s == 10
+    assert all(b.start_ns % (shown.bin_s * SECOND_NS) == 0 for b in shown.bins)
+
+
+def test_the_slowest_come_first_with_their_long_pole(store: MemoryStore) -> None:
+    for i in range(60):
+        store.add(workflow(i + 1, stages={Stage.TOOL: 10.0 * i + 1, Stage.RETRIEVAL: 5.0}))
+    found = model.slowest(EVERYTHING, store)
+    assert len(found) == model.MAX_SLOWEST
+    assert found[0].wall_ms == max(t.wall_ms for t in found)
+    assert found[0].long_pole == "tool"
+    assert found[0].long_pole_ratio == pytest.approx(591 / (591 + 5 + 100))
+
+
+def test_wilson_holds_the_known_interval() -> None:
+    # Brown, Cai & DasGupta, Statistical Science 16 (2001): 1 of 10 gives about [0.018, 0.404].
+    low, high = cards_model.wilson(1, 10)
+    assert (round(low, 3), round(high, 3)) == (0.018, 0.404)
+    assert cards_model.wilson(0, 5)[0] == 0.0
+    assert cards_model.wilson(5, 5)[1] == 1.0
