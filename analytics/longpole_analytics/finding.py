@@ -63,13 +63,14 @@ class Finding:
         """The finding as (label, text) pairs; names from spans stand in it as they came."""
         name = quantile_name(self.quantile)
         metric = self.metric.removesuffix("_ms").replace("_", " ")
-        objective = "" if self.objective_ms is None else f", objective {self._objective}"
+        value = f"{name} {metric} {milliseconds(self.value_ms)}"
+        base = f"{self.num_slow} of {self.num_traces} traces"
+        if self.objective_ms is None:
+            told = f"{value}, {base} above it"
+        else:
+            told = f"{base} over the objective of {milliseconds(self.objective_ms)} ({value})"
         pairs = [
-            (
-                "route",
-                f"{self.route or '(no route)'}   {name} {metric} {milliseconds(self.value_ms)}"
-                f"{objective} ({self.num_traces} traces, {self.num_slow} slow)",
-            ),
+            ("route", f"{self.route or '(no route)'}   {told}"),
             ("long pole", f"{self.stage.value}: {percent(self.share_of_excess)} of the excess"),
         ]
         if self.cause is not None:
@@ -80,10 +81,6 @@ class Finding:
         pairs += [("why", fact) for fact in self.why]
         saved = f"; what-if: {name} -{milliseconds(self.what_if_ms)}" if self.what_if_ms else ""
         return [*pairs, ("do", self.do + saved)]
-
-    @property
-    def _objective(self) -> str:
-        return milliseconds(self.objective_ms or 0.0)
 
 
 class _Route(NamedTuple):

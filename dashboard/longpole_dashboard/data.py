@@ -11,6 +11,7 @@ import streamlit as st
 
 from longpole_collector import stores
 from longpole_collector.stores.base import Reader
+from longpole_dashboard import settings
 from longpole_dashboard.model import overview as overview_model
 from longpole_dashboard.model import trace as trace_model
 from longpole_dashboard.model import verdict as verdict_model
@@ -66,4 +67,5 @@ def attributes(trace_id: str, span_id: str) -> trace_model.Attributes:
 @_brief
 def verdict(choice: str, route: str | None) -> verdict_model.Verdict:
     """The finding on the range, as of now."""
-    return verdict_model.verdict(overview(choice, route).filters, _reader())
+    filters = overview(choice, route).filters
+    return verdict_model.verdict(filters, _reader(), settings.ttft_objective_ms())

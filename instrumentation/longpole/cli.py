@@ -54,17 +54,12 @@ class Switchboard(click.Group):
         """The command itself, imported now; ``None`` if unknown."""
         if cmd_name not in COMMANDS:
             return None
-        where, _, extra = COMMANDS[cmd_name]
+        where = COMMANDS[cmd_name][0]
         module, _, attribute = where.partition(":")
         try:
             command = getattr(import_module(module), attribute)
         except ModuleNotFoundError as error:
-            missing = (error.name or "").partition(".")[0]
-            if missing in OURS:
-                raise
-            raise click.ClickException(
-                f"`longpole {cmd_name}` needs {missing}: pip install 'longpole[{extra}]'"
-            ) from error
+            raise _explained(error, cmd_name) from error
         if not isinstance(command, click.Command):
             raise TypeError(f"{where} is not a command")
         return command
@@ -88,11 +83,24 @@ class Switchboard(click.Group):
         """Run the command; an error of ours becomes one sentence and its exit code."""
         try:
             return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            raise _explained(error, ctx.invoked_subcommand or "") from error
         except LongpoleError as error:
             if ctx.params.get("verbose"):
                 raise
             click.echo(f"Error: {error}", err=True)
             sys.exit(error.exit_code)
+
+
+def _explained(error: ModuleNotFoundError, command: str) -> Exception:
+    """A third-party module that is missing becomes one sentence; one of ours is a bug."""
+    missing = (error.name or "").partition(".")[0]
+    if missing in OURS or command not in COMMANDS:
+        return error
+    extra = COMMANDS[command][2]
+    return click.ClickException(
+        f"`longpole {command}` needs {missing}: pip install 'longpole[{extra}]'"
+    )
 
 
 @click.group(cls=Switchboard, context_settings={"help_option_names": ["-h", "--help"]})

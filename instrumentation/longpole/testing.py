@@ -2,7 +2,7 @@
 
 with capture_spans() as spans:
     answer(question)
-assert spans.named("chat gpt-x")[0].attributes["longpole.chunk.count"] == 12
+assert spans.named("chat gpt-x")[0].attributes[keys.CHUNK_COUNT] == 12
 """
 
 from collections.abc import Iterator, Sequence

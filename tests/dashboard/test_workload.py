@@ -1,5 +1,7 @@
 """The demo's arrivals keep the recording's bursts at the asked rate."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +24,7 @@ def test_arrivals_come_in_order_at_the_asked_mean_rate(num: int, rate: float, se
 
 def test_gaps_vary_as_recorded() -> None:
     due = [arrival.due_s for arrival in plan(1500, 1.0).arrivals]
-    gaps = [b - a for a, b in zip(due, due[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(due)]
     mean = sum(gaps) / len(gaps)
     variation = sum((gap - mean) ** 2 for gap in gaps) / len(gaps) / mean**2
     assert 0.8 < variation < 2.5

@@ -40,7 +40,8 @@ def test_every_public_name_of_a_wing_exists_and_is_documented(wing: str) -> None
 
 def test_a_key_string_stands_only_in_the_vocabulary() -> None:
     pattern = re.compile(r"""["'](?:gen_ai|longpole)\.[a-z_]+(?:\.[a-z_]+)+["']""")
-    allowed = {"vocab", "dialects"}  # a dialect reads foreign keys, which are its own business
+    # A dialect reads foreign keys, which are its own business; so does the filter of content.
+    allowed = {"vocab", "dialects", "content.py"}
     strays = [
         f"{path.relative_to(ROOT)}: {match}"
         for folder in WINGS.values()

@@ -1,4 +1,4 @@
-"""One line, a real model, a real workload: the demo finds its planted fault and its times add up."""
+"""One line, a real model, a real workload: the planted fault is found and times add up."""
 
 import pytest
 

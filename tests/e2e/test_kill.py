@@ -4,9 +4,9 @@ import asyncio
 import os
 from pathlib import Path
 
-import longpole
 from openai import AsyncOpenAI
 
+import longpole
 from longpole_collector.stores import open_reader
 from longpole_dashboard.processes import Child, Group, free_port, longpole_command
 

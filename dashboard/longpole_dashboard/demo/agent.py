@@ -29,7 +29,9 @@ notes that come with the question. Give numbers and units exactly as they stand 
 the notes do not hold the answer, say that a colleague will call back. Never promise a discount,
 never speak about other shops, never ask for card numbers. Use plain words.
 Example. Notes: Pumps: a floor pump is free with any bicycle above 700 euros. Question: Do I get a
-pump with a bicycle for 800 euros? Answer: Yes, a floor pump is free above 700 euros."""
+pump with a bicycle for 800 euros? Answer: Yes, a floor pump is free above 700 euros.
+Example. Notes: Order 2077: saddle for 60 euros, packed. Delivery: 35 euros. Question: Where is my
+order 2077? Answer: Your saddle is packed, delivery costs 35 euros."""
 
 QUESTION_ROUTE = "shop.question"
 ORDER_ROUTE = "shop.order"
@@ -147,9 +149,10 @@ class ShopAssistant:
 
     @staticmethod
     def _validate(run: longpole.Run, answer: str, notes: str) -> None:
-        """Accept an answer that speaks of what the notes speak of."""
+        """Accept an answer that gives a figure or a longer word of the notes."""
         with longpole.validation("grounded"):
-            shared = {word for word in _words(answer) if len(word) > 3} & set(_words(notes))
+            said = {word for word in _words(answer) if len(word) > 3 or word.isdecimal()}
+            shared = said & set(_words(notes))
         if shared:
             run.accept(shared_words=len(shared))
         else:

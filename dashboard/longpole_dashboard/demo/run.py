@@ -18,15 +18,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import longpole
 from longpole.errors import LongpoleError, UsageError
 from longpole_collector.stores import open_reader
+from longpole_collector.stores.base import Reader
 from longpole_dashboard.demo import workload
 from longpole_dashboard.demo.agent import QUESTION_ROUTE, ShopAssistant
-from longpole_dashboard.demo.report import Outcome, Played, look
+from longpole_dashboard.demo.report import Outcome, Played, look, objective_ms
 from longpole_dashboard.processes import Child, Group, free_port, longpole_command
 
 LOAD_SHARE = 0.45
 """Share of the engine's time that requests without a cached prefix may take: well below
 saturation, so that the planted fault shows as what it is and not as a queue."""
-NUM_WARM_UP = 4
+NUM_WARM_UP = 6
 MIN_REQUESTS = 44
 """Fewer carry no finding; on a slow machine the replay takes longer than asked."""
 ANSWER_TIMEOUT_S = 120.0
@@ -50,38 +51,30 @@ class Options:
     seed: int
 
 
-@dataclass(frozen=True)
-class Addresses:
-    """Where the parts of the demo listen, all on loopback."""
-
-    engine: str
-    collector: str
-    dashboard: str
-
-
 def run(options: Options) -> int:
     """Run the demo; returns the exit code: 0 when the planted fault was found, else 1."""
-    say = Console(stderr=True, highlight=False)
+    say = Console(stderr=True, highlight=False, markup=False)
     _prepare(options)
     outcome: Outcome | None = None
     with Group() as group:
         try:
             say.print("longpole demo · on this machine's CPU, nothing leaves it")
-            addresses = _start(group, options, say)
-            played = asyncio.run(_play(options, addresses, say))
+            parts = _Parts(group, options)
+            parts.start(say)
+            reader = open_reader(url=parts.collector)
+            played = asyncio.run(_play(parts, reader, say))
             longpole.flush(10)
-            reader = open_reader(url=addresses.collector)
             outcome = look(reader, played)
             reader.close()
             if options.as_json:
-                document = {**outcome.document(), "dashboard": addresses.dashboard}
+                document = {**outcome.document(), "dashboard": parts.dashboard}
                 print(json.dumps(document), flush=True)  # noqa: T201 - the command's product
             else:
                 print(f"\n{outcome.text()}", flush=True)  # noqa: T201 - the command's product
             if not outcome.is_found:
                 say.print("The planted fault was not found in this run.")
             if not options.exit_after:
-                say.print(f"Dashboard {addresses.dashboard} · Ctrl-C stops")
+                say.print(f"Dashboard {parts.dashboard} · Ctrl-C stops")
                 raise LongpoleError(group.wait().obituary())
         except KeyboardInterrupt:
             say.print("stopping")
@@ -102,56 +95,74 @@ def _prepare(options: Options) -> None:
     (options.db / OURS).touch()
 
 
-def _start(group: Group, options: Options, say: Console) -> Addresses:
-    """Start engine, collector and dashboard at once, and wait until all answer."""
-    ports: list[int] = []
-    for preferred in (8000, 4318, 4317, options.port):
-        ports.append(free_port(preferred, taken=ports))
-    engine, http, grpc, page = (f"127.0.0.1:{port}" for port in ports)
-    at = Addresses(f"http://{engine}", f"http://{http}", f"http://{page}")
-    serve = ("engine", "serve", "--port", str(ports[0]), "--model", options.model)
-    collect = ("collect", "--db", str(options.db), "--http", http, "--grpc", grpc)
-    show = (sys.executable, "-m", "longpole_dashboard.server", "--port", str(ports[3]))
-    env = {**os.environ, "LONGPOLE_ENGINE_OTLP_ENDPOINT": at.collector}
-    logs = options.db / "logs"
-    serving = Child("engine", longpole_command(*serve), log=logs / "engine.log", env=env)
-    collecting = Child("collector", longpole_command(*collect), log=logs / "collector.log")
-    showing = Child("dashboard", [*show, "--url", at.collector], log=logs / "dashboard.log")
-    for child in (collecting, serving, showing):  # stopped the other way round: spans arrive
-        group.start(child)
-    took_s = collecting.wait_ready(f"{at.collector}/readyz")
-    say.print(f"[1/4] collector  {grpc}, {http}   data {options.db} ({took_s:.1f} s)", markup=False)
-    took_s = showing.wait_ready(f"{at.dashboard}/_stcore/health")
-    say.print(f"[2/4] dashboard  {at.dashboard} ({took_s:.1f} s)", markup=False)
-    took_s = serving.wait_ready(f"{at.engine}/health", ENGINE_TIMEOUT_S)
-    say.print(f"[3/4] engine     {engine}   model {options.model} ({took_s:.1f} s)", markup=False)
-    return at
+class _Parts:
+    """The servers of the demo, all on loopback, as children of one group."""
+
+    def __init__(self, group: Group, options: Options) -> None:
+        self._group = group
+        self.options = options
+        ports: list[int] = []
+        for preferred in (8000, 4318, 4317, options.port):
+            ports.append(free_port(preferred, taken=ports))
+        self._ports = ports
+        self._grpc = f"127.0.0.1:{ports[2]}"
+        self.engine = f"http://127.0.0.1:{ports[0]}"
+        self.collector = f"http://127.0.0.1:{ports[1]}"
+        self.dashboard = f"http://127.0.0.1:{ports[3]}"
+
+    def start(self, say: Console) -> None:
+        """Start the collector and the engine at once; wait until both answer."""
+        http = self.collector.removeprefix("http://")
+        collect = ("collect", "--db", str(self.options.db), "--http", http, "--grpc", self._grpc)
+        serve = ("engine", "serve", "--port", str(self._ports[0]), "--model", self.options.model)
+        collector = self._child("collector", longpole_command(*collect))
+        otlp = {"LONGPOLE_ENGINE_OTLP_ENDPOINT": self.collector}
+        engine = self._child("engine", longpole_command(*serve), otlp)
+        took_s = collector.wait_ready(f"{self.collector}/readyz")
+        say.print(
+            f"[1/4] collector  {http}, {self._grpc}   data {self.options.db} ({took_s:.1f} s)"
+        )
+        took_s = engine.wait_ready(f"{self.engine}/health", ENGINE_TIMEOUT_S)
+        say.print(f"[2/4] engine     {self.engine}   {self.options.model} ({took_s:.1f} s)")
+
+    def show(self, objective_ms: float, say: Console) -> None:
+        """Start the dashboard with this objective; wait until it answers."""
+        serve = [sys.executable, "-m", "longpole_dashboard.server", "--url", self.collector]
+        objective = {"LONGPOLE_DASHBOARD_TTFT_OBJECTIVE_MS": f"{objective_ms:.0f}"}
+        child = self._child("dashboard", [*serve, "--port", str(self._ports[3])], objective)
+        took_s = child.wait_ready(f"{self.dashboard}/_stcore/health")
+        say.print(f"[3/4] dashboard  {self.dashboard} ({took_s:.1f} s)")
+
+    def _child(self, name: str, command: list[str], env: dict[str, str] | None = None) -> Child:
+        log = self.options.db / "logs" / f"{name}.log"
+        return self._group.start(Child(name, command, log=log, env={**os.environ, **(env or {})}))
 
 
-async def _play(options: Options, addresses: Addresses, say: Console) -> Played:
+async def _play(parts: _Parts, reader: Reader, say: Console) -> Played:
     """Warm up, fit the arrivals to this machine, send them, plant the fault half-way."""
-    longpole.init(service="shop-assistant", endpoint=addresses.collector)
+    options = parts.options
+    longpole.init(service="shop-assistant", endpoint=parts.collector)
     start_ns = time.time_ns()
     async with AsyncOpenAI(
-        base_url=f"{addresses.engine}/v1", api_key="none", timeout=ANSWER_TIMEOUT_S
+        base_url=f"{parts.engine}/v1", api_key="none", timeout=ANSWER_TIMEOUT_S
     ) as client:
         assistant = ShopAssistant(client, options.model, options.seed)
-        miss_s = await _warm_up(assistant)
-        rate_per_s = LOAD_SHARE / miss_s
+        await client.models.list()  # opens the connection, so that the warm-up times the engine
+        rate_per_s = LOAD_SHARE / await _warm_up(assistant)
+        longpole.flush(10)
+        objective = round(objective_ms(reader, start_ns, NUM_WARM_UP))
+        parts.show(objective, say)
         num_requests = max(MIN_REQUESTS, round(options.minutes * 60 * rate_per_s))
         plan = workload.plan(num_requests, rate_per_s, options.seed)
         say.print(
             f"[4/4] replaying {num_requests} requests of a public chat trace at "
-            f"{plan.speed:.2g}x its speed, {plan.duration_s:.0f} s",
-            markup=False,
+            f"{plan.speed:.2g}x its speed, {plan.duration_s:.0f} s"
         )
-        replay_start_ns = time.time_ns()
         num_failed = await _send(assistant, plan, say)
     return Played(
         start_ns=start_ns,
-        replay_start_ns=replay_start_ns,
-        num_warm_up=NUM_WARM_UP,
-        num_workflows=NUM_WARM_UP + len(plan.arrivals),
+        objective_ms=objective,
+        num_workflows=NUM_WARM_UP + num_requests,
         num_failed=num_failed,
         replay_speed=plan.speed,
         planted_version=PLANTED_VERSION,
@@ -186,5 +197,5 @@ async def _send(assistant: ShopAssistant, plan: workload.Workload, say: Console)
         results = await asyncio.gather(*tasks, return_exceptions=True)
     failures = [result for result in results if isinstance(result, BaseException)]
     for failure in failures[:1]:
-        say.print(f"      {len(failures)} requests failed, the first: {failure}", markup=False)
+        say.print(f"      {len(failures)} requests failed, the first: {failure}")
     return len(failures)

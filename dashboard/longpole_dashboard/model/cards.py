@@ -21,9 +21,8 @@ class Card:
     """One number as the page shows it.
 
     Attributes:
-        label: what it is, e.g. ``p99 TTFT``.
-        value: the number with its unit; the maximum, called so, when the sample is too small for
-            the percentile; a dash when unknown.
+        label: what it is, e.g. ``p99 TTFT``; ``max TTFT`` when the sample is too small for it.
+        value: the number with its unit; a dash when unknown.
         samples: what it rests on, e.g. ``n = 1,234 calls``.
         interval: its 95 % interval, or why there is none.
         change: against the previous period, e.g. ``+11 %``; ``None`` when there is no such period
@@ -94,7 +93,8 @@ def _latency_card(title: str, noun: str, now: Quantile, before: Quantile | None)
         return Card(title, text.UNKNOWN, samples, "none measured")
     if not now.is_shown:
         name = title.partition(" ")[0]
-        return Card(title, f"max {text.duration(now.max)}", samples, f"{name} (n too small)")
+        biggest = title.replace(name, "max", 1)
+        return Card(biggest, text.duration(now.max), samples, f"{name} (n too small)")
     interval = ""
     if now.low is not None and now.high is not None:
         interval = f"95 %: {text.span_of(now.low, now.high)}"

@@ -40,25 +40,30 @@ class Verdict:
     exemplar: str | None = None
 
 
-def verdict(filters: Filters, reader: Reader) -> Verdict:
-    """The finding for these filters; says plainly when there is none."""
+def verdict(filters: Filters, reader: Reader, objective_ms: float | None = None) -> Verdict:
+    """The finding for these filters and this TTFT objective; says plainly when there is none."""
     traces, stages, calls = (_frame(reader, query, filters) for query in _QUERIES)
-    found = find(traces, stages, calls, metric=METRIC)
+    found = find(traces, stages, calls, objective_ms=objective_ms, metric=METRIC)
     if found is None:
-        return Verdict("No finding: no route has 20 workflows with a TTFT in this range.")
+        return Verdict(
+            "No finding: no route has 20 workflows with a TTFT and a slow one among them here."
+        )
     return told(found)
 
 
 def told(found: Finding) -> Verdict:
     """A finding in words."""
     name = quantile_name(found.quantile)
+    quantile = f"{name} TTFT {text.duration(found.value_ms)}"
     route = found.route or "workflows without a route"
     stage = look(found.stage).label
     share = text.percent(found.share_of_excess, 0)
-    head = f"{route}: {name} TTFT {text.duration(found.value_ms)}"
-    if found.objective_ms is not None:
-        head += f", objective {text.duration(found.objective_ms)}"
-    base = f"{text.counted(found.num_traces, 'workflow')}, {text.count(found.num_slow)} slow"
+    base = f"{text.count(found.num_slow)} of {text.counted(found.num_traces, 'workflow')}"
+    if found.objective_ms is None:
+        head, base = f"{route}: {quantile}", f"{base} above it"
+    else:
+        limit = text.duration(found.objective_ms)
+        head, base = f"{route}: {base} over the TTFT objective of {limit}", quantile
     if found.cause is None:
         line = f"{head}; {stage} holds {share} of the excess; no slice explains the slow ones."
     else:
