@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "collect": (f"{_COLLECTOR}:collect", "the collector alone", "collector"),
     "import": (f"{_COLLECTOR}:import_files", "load files of traces", "collector"),
+    "export": (f"{_COLLECTOR}:export_files", "write every span to a file", "collector"),
     "query": (f"{_COLLECTOR}:query", "read-only SQL over the views", "collector"),
     "engine": ("longpole_engine.commands:engine", "the reference engine", "engine"),
     "config": ("longpole.commands:show_config", "every setting with its source", ""),

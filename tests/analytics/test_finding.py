@@ -40,8 +40,10 @@ def test_the_quantile_named_is_one_the_traces_carry(num_traces, quantile):
 
 def test_lines_read_as_a_finding():
     lines = dict(find(*shop(400), objective_ms=200.0).lines())
-    assert lines["route"].startswith("shop.question   p95 ttft 3")
-    assert "objective 200 ms (300 traces, 1" in lines["route"]
+    assert lines["route"].startswith(
+        "shop.question   150 of 300 traces over the objective of 200 ms"
+    )
+    assert "(p95 ttft 3" in lines["route"]
     assert lines["long pole"].startswith("prefill: 9")
     assert lines["slice"].startswith("prompt_version=v2: ")
     assert "what-if: p95 -2" in lines["do"]
