@@ -1,1 +1,1 @@
-"""Placeholder docstring."""
+"""One file a dialect: raw span in, canonical span out. See ``base`` for the contract."""

@@ -1,0 +1,263 @@
+"""The collector put together: store, log, doors; started, found by others, stopped cleanly."""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Event, Thread
+from typing import Any, Final
+
+import uvicorn
+
+from longpole.errors import StoreBusy, UsageError
+from longpole.vocab import Rollup
+from longpole_collector.asgi import Receive, Scope, Send, is_host_allowed, respond_json
+from longpole_collector.ingest import Ingest
+from longpole_collector.otlp_grpc import OtlpGrpc
+from longpole_collector.otlp_http import PATHS, OtlpHttp
+from longpole_collector.query_http import QueryHttp
+from longpole_collector.rollup import load_rollup
+from longpole_collector.settings import Address, Settings
+from longpole_collector.stores.duckdb import FILE_NAME, DuckStore, Limits
+from longpole_collector.whereabouts import Whereabouts, announce, find, withdraw
+from longpole_collector.writer import Writer
+
+_GRACE_S: Final = 5
+_BACKLOG: Final = 1024
+
+
+class Collector:
+    """One running collector; use :func:`run` or :func:`background`."""
+
+    def __init__(self, settings: Settings, rollup: Rollup | None) -> None:
+        """Open the store.
+
+        Raises:
+            StoreBusy: another collector runs on this folder.
+        """
+        self._settings = settings
+        self._store = _open(settings)
+        try:
+            writer = Writer(self._store, rollup, keep_content=settings.keep_content)
+            self.ingest = Ingest(
+                settings.db,
+                writer,
+                self._store.stored(),
+                max_body_bytes=settings.max_body_bytes,
+                max_queue_bytes=settings.max_queue_bytes,
+            )
+        except BaseException:
+            self._store.close()
+            raise
+        timeout_s = settings.body_timeout_s
+        self._otlp = OtlpHttp(
+            self.ingest, max_body_bytes=settings.max_body_bytes, body_timeout_s=timeout_s
+        )
+        self._query = QueryHttp(self._store, self.ingest, body_timeout_s=timeout_s)
+        self.http = settings.http_address
+        self.grpc = settings.grpc_address
+
+    @property
+    def url(self) -> str:
+        """Where HTTP is served, for clients on this machine."""
+        return _url(self.http)
+
+    async def start(self) -> None:
+        """Open the doors and start the ingest thread; the addresses then hold real ports.
+
+        Raises:
+            UsageError: an address is taken or not ours.
+        """
+        with ExitStack() as undo:
+            undo.callback(self._store.close)
+            listener = undo.enter_context(_listen(self.http))
+            self._grpc = OtlpGrpc(self.ingest).server(self._settings.max_body_bytes)
+            grpc_port = _grpc_port(self._grpc, self.grpc)
+            undo.pop_all()
+        self.http = Address(self.http.host, listener.getsockname()[1])
+        self.grpc = Address(self.grpc.host, grpc_port)
+        self.ingest.start()
+        self._http = _Server(
+            uvicorn.Config(
+                self._route,
+                interface="asgi3",
+                lifespan="off",
+                proxy_headers=False,
+                ws="none",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE_S,
+            )
+        )
+        self._serving = asyncio.create_task(self._http.serve(sockets=[listener]))
+        await self._grpc.start()
+        announce(self._settings.db, Whereabouts(os.getpid(), self.url, str(self.grpc)))
+
+    async def stop(self) -> None:
+        """Close the doors, bring everything taken into the store, let go of the folder."""
+        withdraw(self._settings.db)
+        self._http.should_exit = True
+        await self._grpc.stop(_GRACE_S)
+        await self._serving
+        await self.ingest.close()
+        self._store.close()
+        self._query.close()
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        if not is_host_allowed(scope, self._settings.hosts):
+            message = "unknown Host header: name it in [collector] allowed_hosts"
+            await respond_json(send, 403, {"error": message})
+        elif scope["path"] in PATHS:
+            await self._otlp(scope, receive, send)
+        else:
+            await self._query(scope, receive, send)
+
+
+def run(settings: Settings, started: Callable[[Collector], None]) -> None:
+    """Run a collector until SIGTERM or SIGINT, then drain.
+
+    Raises:
+        StoreBusy: another collector runs on this folder.
+        UsageError: an address is taken.
+    """
+
+    async def main() -> None:
+        collector = Collector(settings, load_rollup())
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        await _while(collector, started, stopping)
+
+    # spans are many small objects and no cycles: look for garbage less often (a quarter of the CPU)
+    gc.set_threshold(100_000, 20, 100)
+    _run(main())
+
+
+@contextmanager
+def background(settings: Settings, rollup: Rollup | None = None) -> Iterator[Collector]:
+    """A collector in a thread of its own, for as long as the ``with`` lasts.
+
+    Args:
+        settings: where and how.
+        rollup: computes the traces' roll-ups; default is the installed one.
+
+    Raises:
+        StoreBusy: another collector runs on this folder.
+        UsageError: an address is taken.
+    """
+    ready = Event()
+    found: list[Collector] = []
+    failed: list[BaseException] = []
+    stop: list[Callable[[], object]] = []
+
+    async def main() -> None:
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        stop.append(lambda: loop.call_soon_threadsafe(stopping.set))
+        collector = Collector(settings, rollup or load_rollup())
+
+        def started(collector: Collector) -> None:
+            found.append(collector)
+            ready.set()
+
+        await _while(collector, started, stopping)
+
+    def target() -> None:
+        try:
+            _run(main())
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread
+            failed.append(error)
+        finally:
+            ready.set()
+
+    thread = Thread(target=target, name="longpole-collector", daemon=True)
+    thread.start()
+    ready.wait()
+    try:
+        if found:
+            yield found[0]
+    finally:
+        if stop and thread.is_alive():
+            stop[0]()
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+async def _while(
+    collector: Collector, started: Callable[[Collector], None], stopping: asyncio.Event
+) -> None:
+    await collector.start()
+    try:
+        started(collector)
+        await stopping.wait()
+    finally:
+        await collector.stop()
+
+
+def _run(main: Any) -> None:
+    try:
+        from uvloop import new_event_loop
+    except ImportError:  # not on Windows
+        asyncio.run(main)
+    else:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(main)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its signal handlers: stopping is ours, gRPC and the store included."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone."""
+        yield
+
+
+def _open(settings: Settings) -> DuckStore:
+    limits = Limits(settings.query_rows, settings.query_timeout_s, settings.query_memory)
+    try:
+        return DuckStore(settings.db / FILE_NAME, limits=limits)
+    except StoreBusy as error:
+        other = find(settings.db)
+        if other is None:
+            raise
+        raise StoreBusy(
+            f"a collector already runs on {settings.db} (pid {other.pid}, {other.url}): "
+            "stop it, or pass another --db"
+        ) from error
+
+
+def _listen(address: Address) -> socket.socket:
+    host = address.host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, address.port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise UsageError(f"cannot listen on {address} (HTTP): {error.strerror}") from error
+    return listener
+
+
+def _grpc_port(server: Any, address: Address) -> int:
+    try:
+        port: int = server.add_insecure_port(str(address))
+    except RuntimeError as error:
+        raise UsageError(f"cannot listen on {address} (gRPC): it is taken") from error
+    return port
+
+
+def _url(address: Address) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(address.host, address.host)  # noqa: S104
+    return f"http://{host}:{address.port}"

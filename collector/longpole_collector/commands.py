@@ -1,0 +1,152 @@
+"""The collector's commands: ``collect``, ``import``, ``export``, ``query``.
+
+What they are for goes to stdout, what they have to say to stderr. Heavy imports happen inside.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from longpole.config import settings
+from longpole_collector.settings import DEFAULTS, load_settings
+
+if TYPE_CHECKING:
+    from longpole_collector.stores.base import Reader
+
+_PIPE_WIDTH: Final = 4096
+_F = TypeVar("_F", bound=Callable[..., Any])
+_file = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+def _where(command: _F) -> _F:
+    """The options that say whose data: ``--db``, ``--url``, ``--file``."""
+    for option in (
+        click.option("--file", "files", type=_file, multiple=True, help="A trace file."),
+        click.option("--url", help="HTTP address of a running collector."),
+        click.option("--db", type=click.Path(path_type=Path), help="Data folder [./.longpole]."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.option("--db", type=click.Path(path_type=Path), help="Data folder [./.longpole].")
+@click.option("--http", help="HOST:PORT of OTLP/HTTP and queries [127.0.0.1:4318].")
+@click.option("--grpc", help="HOST:PORT of OTLP/gRPC [127.0.0.1:4317].")
+@click.option(
+    "--insecure-no-auth", is_flag=True, default=None, help="Listen beyond loopback without keys."
+)
+def collect(
+    db: Path | None, http: str | None, grpc: str | None, insecure_no_auth: bool | None
+) -> None:
+    """Run the collector in the foreground until SIGTERM or Ctrl-C."""
+    chosen = load_settings(db=db, http=http, grpc=grpc, insecure_no_auth=insecure_no_auth)
+    from longpole_collector.app import Collector, run
+
+    def started(collector: Collector) -> None:
+        click.echo(
+            f"longpole collect: http {collector.http}, grpc {collector.grpc}, data {chosen.db}",
+            err=True,
+        )
+        if not (collector.http.is_loopback and collector.grpc.is_loopback):
+            click.echo("WARNING: open to other machines, nobody has to show a key", err=True)
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    run(chosen, started)
+
+
+@click.command("import")
+@click.argument("files", type=_file, nargs=-1, required=True)
+@click.option("--db", type=click.Path(path_type=Path), help="Data folder [./.longpole].")
+@click.option("--url", help="HTTP address of a running collector.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def import_files(files: tuple[Path, ...], db: Path | None, url: str | None, as_json: bool) -> None:
+    """Load trace files: OTLP protobuf, JSON or JSON Lines, also gzipped, or our Parquet export."""
+    from longpole_collector.importing import import_all
+
+    done = import_all(files, db=None if url else _folder(db), url=url)
+    if as_json:
+        click.echo(json.dumps({"schema": "longpole.import/1", **done._asdict()}))
+    else:
+        click.echo(
+            f"files {len(files)}  spans {done.num_spans}  new {done.num_new}  "
+            f"rejected {done.num_rejected}"
+        )
+    if done.num_rejected:
+        click.echo(f"rejected spans: {done.reason}", err=True)
+
+
+@click.command("export")
+@click.option("--format", "form", type=click.Choice(["jsonl", "parquet"]), default="jsonl")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
+@_where
+def export_files(
+    form: str, out: Path, db: Path | None, url: str | None, files: tuple[Path, ...]
+) -> None:
+    """Write every span to a file that `longpole import` reads back."""
+    from longpole_collector.files import write_jsonl, write_parquet
+
+    with _reader(db, url, files) as reader:
+        num_spans = (write_parquet if form == "parquet" else write_jsonl)(reader, out)
+    click.echo(f"spans {num_spans}")
+
+
+@click.command()
+@click.argument("sql")
+@_where
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def query(
+    sql: str, db: Path | None, url: str | None, files: tuple[Path, ...], as_json: bool
+) -> None:
+    """Run one read-only statement over the views spans, calls, traces, trace_stages."""
+    from longpole_collector.documents import query_document
+
+    with _reader(db, url, files) as reader:
+        document = query_document(reader.sql(sql))
+    if as_json:
+        click.echo(json.dumps(document, ensure_ascii=False))
+    else:
+        _draw(document)
+
+
+@contextmanager
+def _reader(db: Path | None, url: str | None, files: Sequence[Path]) -> Iterator["Reader"]:
+    """The reader that the options name; the configured data folder when they name none."""
+    from longpole_collector.stores import open_reader
+
+    if not url and not files:
+        db = _folder(db)
+    reader = open_reader(db=db, url=url, files=files)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def _folder(db: Path | None) -> Path:
+    return db or Path(str(settings("collector", DEFAULTS)["db"].value))
+
+
+def _draw(document: dict[str, Any]) -> None:
+    """A table for people; text from spans is shown with its control characters taken out."""
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    table = Table(*(Column(Text(_printable(name))) for name in document["columns"]))
+    for row in document["rows"]:
+        table.add_row(*(Text("" if value is None else _printable(value)) for value in row))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PIPE_WIDTH)
+    console.print(table)
+
+
+def _printable(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -1,0 +1,121 @@
+"""What a decoder produces: spans as plain Python values, still in the sender's own words.
+
+Both wire forms (protobuf and JSON) give the same records, so a dialect never knows which one
+came in.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from longpole.vocab import Kind, Status, keys
+
+Value = str | bool | int | float | bytes | list[Any] | dict[str, Any]
+"""An attribute's value: a scalar, or a list or map of these."""
+Attributes = dict[str, Value]
+
+KINDS: Final = tuple(kind.value for kind in Kind)
+"""Span kind by its OTLP number."""
+STATUSES: Final = tuple(status.value for status in Status)
+"""Status by its OTLP number."""
+MAX_TIME_NS: Final = 2**63 - 1
+"""Times beyond this (year 2262) are no times; the store's columns end here too."""
+
+_NOISE: Final = (
+    "telemetry.",
+    "process.",
+    "os.",
+    "host.",
+    keys.SERVICE_NAME,
+    keys.SERVICE_INSTANCE_ID,
+)
+
+
+class RawEvent(NamedTuple):
+    """One span event."""
+
+    name: str
+    time_ns: int
+    attributes: Attributes
+
+
+class RawLink(NamedTuple):
+    """One span link; ids are lower-case hex."""
+
+    trace_id: str
+    span_id: str
+    attributes: Attributes
+
+
+class Resource(NamedTuple):
+    """The sender: its service, whose clock it runs on, and its other attributes as text."""
+
+    service: str | None
+    instance_id: str | None
+    attributes: dict[str, str]
+
+
+class RawSpan(NamedTuple):
+    """One span as sent. Ids are lower-case hex; ``end_ns`` is 0 while unfinished."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    name: str
+    kind: str
+    start_ns: int
+    end_ns: int
+    received_ns: int
+    status: str
+    status_message: str
+    attributes: Attributes
+    events: list[RawEvent]
+    links: list[RawLink]
+    scope: str
+    resource: Resource
+
+
+class Body(NamedTuple):
+    """A request body that was understood.
+
+    ``spans(received_ns)`` yields its good spans; it may be called once. ``num_rejected`` spans
+    were bad, ``reason`` says why the first of them was.
+    """
+
+    spans: Callable[[int], Iterator[RawSpan]]
+    num_spans: int
+    num_rejected: int
+    reason: str
+
+
+def text(value: Value) -> str:
+    """Any value as text; lists and maps as JSON, bytes as base64."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, bool | list | dict):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=text)
+    return str(value)
+
+
+def resource_of(attributes: Attributes) -> Resource:
+    """The sender described by a resource's attributes.
+
+    What names the program, host or SDK (``process.*``, ``host.*``, ``telemetry.*`` ...) is left
+    out of the kept attributes: it repeats on every span and may hold command lines.
+    """
+    service = _name(attributes.get(keys.SERVICE_NAME))
+    instance = _name(attributes.get(keys.SERVICE_INSTANCE_ID))
+    host = _name(attributes.get(keys.HOST_NAME))
+    kept = {
+        f"resource.{key}": text(value)
+        for key, value in attributes.items()
+        if not key.startswith(_NOISE)
+    }
+    return Resource(service, instance or host or service, kept)
+
+
+def _name(value: Value | None) -> str | None:
+    return value if isinstance(value, str) and value else None

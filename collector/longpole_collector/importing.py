@@ -1,0 +1,168 @@
+"""Files into a store, through the same steps as requests: decode, dialect, store, roll-up.
+
+Nothing goes through the log: the import is synchronous and the store's own commit makes it
+durable. If a collector runs on the folder, the files' requests are posted to it instead.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import httpx
+
+from longpole.errors import BadInput, StoreBusy, Unreachable
+from longpole.vocab import Span
+from longpole_collector.decode import Format
+from longpole_collector.files import Piece, read
+from longpole_collector.otlp_out import to_otlp
+from longpole_collector.rollup import load_rollup
+from longpole_collector.stores.duckdb import FILE_NAME, DuckStore
+from longpole_collector.whereabouts import find
+from longpole_collector.writer import Writer
+
+_BATCH_SPANS: Final = 8192
+_POST_SPANS: Final = 2000
+_POST_BYTES: Final = 8 << 20
+_TRIES: Final = 60
+_SETTLE_S: Final = 5.0
+_TYPES: Final = {Format.PROTOBUF: "application/x-protobuf", Format.JSON: "application/json"}
+
+
+class Imported(NamedTuple):
+    """What came of files: spans, new ones among them, bad ones, why the first of these was.
+
+    ``num_new`` is ``None`` when a running collector took the spans.
+    """
+
+    num_spans: int
+    num_new: int | None
+    num_rejected: int
+    reason: str
+
+
+def import_all(files: Sequence[Path], *, db: Path | None, url: str | None) -> Imported:
+    """Import files into a data folder, or into the collector at ``url`` or on that folder.
+
+    Raises:
+        BadInput: a file cannot be read; files before it are imported.
+        Unreachable: store or collector cannot be reached.
+    """
+    if url is None and db is not None:
+        try:
+            return _into_folder(files, db)
+        except StoreBusy:
+            running = find(db)
+            if running is None:
+                raise
+            url = running.url
+    with httpx.Client(timeout=60.0, trust_env=False) as client:
+        poster = _Poster(client, str(url).rstrip("/"))
+        done = [poster.post_file(path) for path in files]
+        poster.wait_settled()
+    return _sum(done)
+
+
+def import_into(writer: Writer, path: Path) -> Imported:
+    """Store a file's spans; roll-ups are left to the caller.
+
+    Raises:
+        BadInput: not a trace file, or a broken one; the message names file and line.
+    """
+    num_spans = num_new = num_rejected = 0
+    reason = ""
+    waiting: list[Span] = []
+    for piece in read(path):
+        if isinstance(piece, Piece):
+            waiting += writer.normalise(piece.body.spans(time.time_ns()))
+            num_rejected += piece.body.num_rejected
+            reason = reason or piece.body.reason
+        else:
+            waiting += piece
+        if len(waiting) >= _BATCH_SPANS:
+            num_spans += len(waiting)
+            num_new += writer.write(waiting)
+            waiting = []
+    num_spans += len(waiting)
+    num_new += writer.write(waiting)
+    return Imported(num_spans, num_new, num_rejected, reason)
+
+
+def _into_folder(files: Sequence[Path], folder: Path) -> Imported:
+    store = DuckStore(folder / FILE_NAME)
+    try:
+        writer = Writer(store, load_rollup())
+        done = [import_into(writer, path) for path in files]
+        writer.settle(everything=True)
+    finally:
+        store.close()
+    return _sum(done)
+
+
+def _sum(done: Sequence[Imported]) -> Imported:
+    news = [part.num_new for part in done if part.num_new is not None]
+    return Imported(
+        sum(part.num_spans for part in done),
+        sum(news) if len(news) == len(done) else None,
+        sum(part.num_rejected for part in done),
+        next((part.reason for part in done if part.reason), ""),
+    )
+
+
+class _Poster:
+    """Sends files' requests to a running collector."""
+
+    def __init__(self, client: httpx.Client, url: str) -> None:
+        self._client = client
+        self._url = url
+
+    def post_file(self, path: Path) -> Imported:
+        num_spans = num_rejected = 0
+        reason = ""
+        for piece in read(path):
+            if isinstance(piece, Piece):
+                if len(piece.data) > _POST_BYTES:
+                    raise BadInput(
+                        f"{path}: a request of {len(piece.data)} bytes is too large for a running "
+                        "collector: stop it and import again"
+                    )
+                self._post(piece.data, piece.form)
+                num_spans += piece.body.num_spans
+                num_rejected += piece.body.num_rejected
+                reason = reason or piece.body.reason
+            else:
+                for document in _documents(piece):
+                    self._post(document, Format.JSON)
+                num_spans += len(piece)
+        return Imported(num_spans, None, num_rejected, reason)
+
+    def wait_settled(self) -> None:
+        """Wait a moment for what was posted to be stored and rolled up."""
+        deadline = time.monotonic() + _SETTLE_S
+        while time.monotonic() < deadline:
+            lines = self._client.get(f"{self._url}/metrics").text.splitlines()
+            if {"longpole_queue_bytes 0", "longpole_dirty_traces 0"} <= set(lines):
+                return
+            time.sleep(0.1)
+
+    def _post(self, data: bytes, form: Format) -> None:
+        headers = {"content-type": _TYPES[form]}
+        for _ in range(_TRIES):
+            try:
+                response = self._client.post(
+                    f"{self._url}/v1/traces", content=data, headers=headers
+                )
+            except httpx.HTTPError as error:
+                raise Unreachable(f"no collector answers at {self._url}: {error}") from error
+            if response.status_code == 200:
+                return
+            if response.status_code not in (429, 503):
+                raise BadInput(f"{self._url} answered {response.status_code}: {response.text}")
+            time.sleep(1.0)
+        raise Unreachable(f"{self._url} stays full or not ready: try again later")
+
+
+def _documents(spans: Sequence[Span]) -> Iterator[bytes]:
+    for start in range(0, len(spans), _POST_SPANS):
+        yield json.dumps(to_otlp(spans[start : start + _POST_SPANS])).encode()

@@ -1,0 +1,69 @@
+"""The SQL views, one file each in ``sql/``, with a comment on every column.
+
+A view file holds one SELECT whose first lines are its header comment and whose columns read
+``expression AS name, -- meaning``; both comments go into the database, so any SQL tool can show
+what a column means.
+"""
+
+import re
+from functools import lru_cache
+from importlib.resources import files
+from itertools import takewhile
+from typing import Final, NamedTuple
+
+from longpole.vocab import Span, columns
+from longpole_collector.stores.schema import SPANS, select_list
+
+_COLUMN: Final = re.compile(r"(?:^|\s)(?:AS\s+)?(\w+),?[ \t]+--[ \t]*(.+)$", re.MULTILINE)
+_MACROS: Final = """
+CREATE OR REPLACE MACRO trace_hex(hi, lo) AS printf('%016x%016x', hi, lo);
+CREATE OR REPLACE MACRO span_hex(id) AS printf('%016x', id);
+CREATE OR REPLACE MACRO not_negative(x) AS CASE WHEN x < 0 THEN 0 ELSE x END;
+"""
+
+
+class View(NamedTuple):
+    """One view: its SELECT, what it is, and what its columns mean."""
+
+    name: str
+    query: str
+    meaning: str
+    columns: dict[str, str]
+
+
+@lru_cache(maxsize=1)
+def views() -> dict[str, View]:
+    """All views by name; ``{spans}`` in a file stands for the span record's columns."""
+    found: dict[str, View] = {}
+    for file in sorted(files("longpole_collector").joinpath("sql").iterdir(), key=str):
+        if not file.name.endswith(".sql"):
+            continue
+        source = file.read_text(encoding="utf-8")
+        header = [
+            line.removeprefix("--").strip()
+            for line in takewhile(lambda line: line.startswith("--"), source.splitlines())
+        ]
+        meanings = dict(_COLUMN.findall(source))
+        if "{spans}" in source:
+            meanings = {column.name: column.doc for column in columns(Span)}
+        name = file.name.removesuffix(".sql")
+        query = source.replace("{spans}", select_list(SPANS))
+        found[name] = View(name, query, " ".join(header), meanings)
+    return found
+
+
+def script() -> str:
+    """SQL that makes macros, views and comments anew."""
+    parts = [_MACROS]
+    for view in views().values():
+        parts.append(f"CREATE OR REPLACE VIEW {view.name} AS {view.query};")
+        parts.append(f"COMMENT ON VIEW {view.name} IS {_quoted(view.meaning)};")
+        parts += [
+            f"COMMENT ON COLUMN {view.name}.{column} IS {_quoted(meaning)};"
+            for column, meaning in view.columns.items()
+        ]
+    return "\n".join(parts)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
