@@ -53,7 +53,7 @@ class Options:
 
 def run(options: Options) -> int:
     """Run the demo; returns the exit code: 0 when the planted fault was found, else 1."""
-    say = Console(stderr=True, highlight=False, markup=False)
+    say = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     _prepare(options)
     outcome: Outcome | None = None
     with Group() as group:
