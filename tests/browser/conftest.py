@@ -64,7 +64,7 @@ def start(group: Group, folder: Path) -> Running:
     return Running(url, f"http://127.0.0.1:{port}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright's loop runs in this thread: no other may, meanwhile
 def browser() -> Iterator[Browser]:
     if shutil.which(CHROMIUM) is None:
         pytest.skip(f"no browser at {CHROMIUM}: set CHROMIUM")
