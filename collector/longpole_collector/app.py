@@ -138,6 +138,7 @@ def run(settings: Settings, started: Callable[[Collector], None]) -> None:
 
     # spans are many small objects and no cycles: look for garbage less often (a quarter of the CPU)
     gc.set_threshold(100_000, 20, 100)
+    os.umask(0o077)  # the database's own side files too are nobody else's to read
     _run(main())
 
 

@@ -1,3 +1,4 @@
+import stat
 import threading
 import time
 
@@ -363,3 +364,11 @@ def test_a_second_collector_on_a_folder_is_refused_by_name(settings, collecting)
         assert done.returncode != 0
         assert StoreBusy.__name__ in done.stderr
         assert collector.url in done.stderr
+
+
+def test_the_data_file_is_its_owners_alone(tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    store = DuckStore(shared / FILE_NAME)
+    store.close()
+    assert stat.S_IMODE((shared / FILE_NAME).stat().st_mode) == 0o600

@@ -320,7 +320,7 @@ def _connect(path: Path | None, *, is_read_only: bool, limits: Limits) -> duckdb
     if path is not None and not is_read_only:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        return duckdb.connect(
+        connection = duckdb.connect(
             str(path) if path is not None else ":memory:",
             read_only=is_read_only,
             config={
@@ -338,6 +338,9 @@ def _connect(path: Path | None, *, is_read_only: bool, limits: Limits) -> duckdb
         if "lock" in str(error) or isinstance(error, duckdb.ConnectionException):
             raise StoreBusy(f"{path} is open elsewhere: {first_line(error)}") from error
         raise Unreachable(f"cannot open {path}: {first_line(error)}") from error
+    if path is not None and not is_read_only:
+        path.chmod(0o600)
+    return connection
 
 
 def _extend(writer: duckdb.DuckDBPyConnection, table: str, types: Mapping[str, str]) -> None:
