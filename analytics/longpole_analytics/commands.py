@@ -66,7 +66,7 @@ def explain(
     """Where one trace's time went.
 
     TRACE_OR_FILE is a trace id, or the first digits of one (at least 6), or a file of traces
-    (OTLP, Parquet). Of several traces in a file the slowest is explained.
+    (OTLP, Jaeger JSON, Parquet). Of several traces in a file the slowest is explained.
     """
     from longpole_collector.stores import open_reader
 

@@ -118,10 +118,15 @@ def _path_spans(
     doubts: list[str] = []
     explained: dict[str, _Explained] = {}
     hidden: set[str] = set()
+    ends: dict[str, int | None] = {}
     if calls:
         children = _by_parent(spans)
-        explained = _explain(calls, children, doubts)
-        hidden = _below(explained, children)
+        explained = _explain(calls, children, _above_calls(spans, calls), doubts)
+        shown = [call for call in calls if call.span.span_id in explained]
+        ends = {call.span.span_id: call.span.end_ns for call in shown if call.told_by}
+        hidden = _below(
+            explained, [span_id for call in shown for span_id in call.told_by], children
+        )
     path_spans = []
     for span in spans:
         span_id = span.span_id
@@ -133,7 +138,7 @@ def _path_spans(
                 span_id,
                 span.parent_id,
                 span.start_ns,
-                span.end_ns,
+                ends.get(span_id, span.end_ns),
                 stage,
                 span.name,
                 span.instance_id,
@@ -153,12 +158,28 @@ def _by_parent(spans: Sequence[Span]) -> dict[str | None, list[Span]]:
     return children
 
 
+def _above_calls(spans: Sequence[Span], calls: Sequence[ModelCall]) -> set[str]:
+    """Ids of all spans above a call."""
+    parents = {span.span_id: span.parent_id for span in spans}
+    above: set[str] = set()
+    for call in calls:
+        parent = call.span.parent_id
+        while parent is not None and parent not in above:
+            above.add(parent)
+            parent = parents.get(parent)
+    return above
+
+
 def _explain(
-    calls: Sequence[ModelCall], children: dict[str | None, list[Span]], doubts: list[str]
+    calls: Sequence[ModelCall],
+    children: dict[str | None, list[Span]],
+    above_calls: set[str],
+    doubts: list[str],
 ) -> dict[str, _Explained]:
     """By span id: the calls whose phases are known.
 
-    A failed call that another call under the same parent follows is ``retry`` from end to end.
+    A call around another one, in a tool it ran, is not explained: the spans in it are. A failed
+    call that another call under the same parent follows is ``retry`` from end to end.
     """
     latest: dict[tuple[str | None, str | None], int] = {}
     for call in calls:
@@ -167,7 +188,7 @@ def _explain(
     explained = {}
     for call in calls:
         span = call.span
-        if span.end_ns is None:
+        if span.end_ns is None or span.span_id in above_calls:
             continue
         stated = _STAGES.get(span.stage, Stage.OTHER)
         below_engine = children.get(call.engine.span_id, ()) if call.engine else ()
@@ -186,10 +207,14 @@ def _explain(
     return explained
 
 
-def _below(explained: dict[str, _Explained], children: dict[str | None, list[Span]]) -> set[str]:
-    """Ids of all spans below an explained call."""
-    below: set[str] = set()
-    todo = [child for span_id in explained for child in children.get(span_id, ())]
+def _below(
+    explained: dict[str, _Explained],
+    told_by: Sequence[str],
+    children: dict[str | None, list[Span]],
+) -> set[str]:
+    """Ids of all spans that tell of an explained call once more, or lie below one that does."""
+    below = set(told_by)
+    todo = [child for span_id in (*explained, *told_by) for child in children.get(span_id, ())]
     while todo:
         span_id = todo.pop().span_id
         if span_id not in below and span_id not in explained:

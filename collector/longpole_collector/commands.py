@@ -1,12 +1,14 @@
-"""The collector's commands: ``collect``, ``import``, ``export``, ``query``.
+"""The collector's commands: ``collect``, ``import``, ``export``, ``query``, ``doctor``.
 
 What they are for goes to stdout, what they have to say to stderr. Heavy imports happen inside.
 """
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -66,7 +68,7 @@ def collect(
 @click.option("--url", help="HTTP address of a running collector.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def import_files(files: tuple[Path, ...], db: Path | None, url: str | None, as_json: bool) -> None:
-    """Load trace files: OTLP protobuf, JSON or JSON Lines, also gzipped, or our Parquet export."""
+    """Load trace files: OTLP (protobuf, JSON, JSON Lines), Jaeger's JSON, our Parquet export."""
     from longpole_collector.importing import import_all
 
     done = import_all(files, db=None if url else _folder(db), url=url)
@@ -82,17 +84,23 @@ def import_files(files: tuple[Path, ...], db: Path | None, url: str | None, as_j
 
 
 @click.command("export")
-@click.option("--format", "form", type=click.Choice(["jsonl", "parquet"]), default="jsonl")
+@click.option(
+    "--format", "form", type=click.Choice(["jsonl", "parquet", "jaeger"]), default="jsonl"
+)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
 @_where
 def export_files(
     form: str, out: Path, db: Path | None, url: str | None, files: tuple[Path, ...]
 ) -> None:
-    """Write every span to a file that `longpole import` reads back."""
-    from longpole_collector.files import write_jsonl, write_parquet
+    """Write every span to a file that `longpole import` reads back.
 
+    jaeger is the JSON that Jaeger's UI loads; it counts whole microseconds.
+    """
+    from longpole_collector.files import write_jaeger, write_jsonl, write_parquet
+
+    write = {"jsonl": write_jsonl, "parquet": write_parquet, "jaeger": write_jaeger}[form]
     with _reader(db, url, files) as reader:
-        num_spans = (write_parquet if form == "parquet" else write_jsonl)(reader, out)
+        num_spans = write(reader, out)
     click.echo(f"spans {num_spans}")
 
 
@@ -112,6 +120,30 @@ def query(
         click.echo(json.dumps(document, ensure_ascii=False))
     else:
         _draw(document)
+
+
+@click.command()
+@click.option("--db", type=click.Path(path_type=Path), help="Data folder [./.longpole].")
+@click.option("--url", help="HTTP address of a running collector.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def doctor(db: Path | None, url: str | None, as_json: bool) -> None:
+    """Check this machine and the collector; one line a check, exit code 1 if any fails.
+
+    A running collector is sent two spans of the service longpole-doctor.
+    """
+    from longpole_collector.doctor import FAIL, examine
+
+    found = []
+    for check in examine(db, url):
+        found.append(check)
+        if not as_json:
+            fix = f"  -> {check.fix}" if check.fix else ""
+            click.echo(_printable(f"{check.status:<4}  {check.name}: {check.detail}{fix}"))
+    if as_json:
+        checks = [asdict(check) for check in found]
+        click.echo(json.dumps({"schema": "longpole.doctor/1", "checks": checks}))
+    if any(check.status == FAIL for check in found):
+        sys.exit(1)
 
 
 @contextmanager

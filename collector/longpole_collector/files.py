@@ -1,16 +1,18 @@
 """Trace files in and out.
 
-Read: OTLP protobuf (one request, or length-delimited ones), OTLP JSON, JSON Lines (a request or
-a resource's spans a line), any of these gzipped, and our own Parquet export. The form is told
-from the content, never from the name. Written: OTLP JSON Lines and Parquet; both come back as
-the same spans.
+Read: OTLP protobuf (one request, or many that each follow their length, as a varint or as the
+four bytes that the OpenTelemetry Collector's file exporter writes), OTLP JSON, JSON Lines (a
+request or a resource's spans a line), Jaeger's JSON, any of these gzipped, and our own Parquet
+export. The form is told from the content, never from the name. Written: OTLP JSON Lines, Parquet
+and Jaeger's JSON; all come back as the same spans, Jaeger's to the microsecond.
 """
 
 import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from time import time_ns
 from typing import Any, Final, NamedTuple
@@ -20,10 +22,13 @@ import pyarrow.parquet as pq
 
 from longpole.errors import BadInput
 from longpole.vocab import Span, columns
-from longpole_collector.decode import Body, Format, TooLarge, parse
+from longpole_collector import jaeger
+from longpole_collector.decode import Body, Format, TooLarge, upb
 from longpole_collector.decode import json as otlp_json
-from longpole_collector.otlp_out import to_otlp
-from longpole_collector.stores.base import Reader
+from longpole_collector.jaeger_out import to_jaeger
+from longpole_collector.otlp_out import to_otlp, to_raw
+from longpole_collector.signals import LOGS, METRICS, count_records
+from longpole_collector.stores.base import Reader, Value
 
 MAX_FILE_BYTES: Final = 2 << 30
 """Largest file that is read, decompressed."""
@@ -31,14 +36,19 @@ _PAGE_ROWS: Final = 20_000
 _BATCH_SPANS: Final = 8192
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
 _NAMES: Final = Span._fields
+_LENGTH_BYTES: Final = 4
+_MAX_SHIFT: Final = 28
+_BY_TIME: Final[Mapping[str, Value]] = {"start_ns": -1, "trace_id": "", "span_id": ""}
+_BY_TRACE: Final[Mapping[str, Value]] = {"trace_id": "", "start_ns": -1, "span_id": ""}
+"""Columns in the order of an export, each with a value below all others."""
 
 
 class Piece(NamedTuple):
-    """A request in a file: understood, and as it is written."""
+    """A request in a file: understood, and as it is written; ``None`` if that is no OTLP."""
 
     body: Body
     form: Format
-    data: bytes
+    data: bytes | None
 
 
 def read(path: Path) -> Iterator[Piece | list[Span]]:
@@ -98,51 +108,75 @@ def _document(data: bytes, where: str) -> Piece:
         if isinstance(document, dict) and "scopeSpans" in document:
             document = {"resourceSpans": [document]}
             data = b'{"resourceSpans":[' + data + b"]}"
-        if not isinstance(document, dict) or "resourceSpans" not in document:
-            raise BadInput("no OTLP trace document (it has no 'resourceSpans')")
-        return Piece(otlp_json.parse_document(document), Format.JSON, data)
+        if isinstance(document, dict) and "resourceSpans" in document:
+            return Piece(otlp_json.parse_document(document), Format.JSON, data)
+        if jaeger.is_jaeger(document):
+            return Piece(jaeger.parse_document(document), Format.JSON, None)
+        return Piece(_other_signals(document, data), Format.JSON, None)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
 
 
+def _other_signals(document: Any, data: bytes) -> Body:
+    """Logs or metrics that one file exporter wrote between the traces: counted as rejected."""
+    for key, signal in (("resourceLogs", LOGS), ("resourceMetrics", METRICS)):
+        if isinstance(document, dict) and key in document:
+            num = count_records(data, Format.JSON, signal)
+            return Body(lambda _: iter(()), 0, num, f"{signal.name} are not kept, only traces")
+    raise BadInput("no traces: it has neither OTLP's 'resourceSpans' nor Jaeger's 'spans'")
+
+
 def _read_protobuf(data: bytes, path: Path) -> Iterator[Piece]:
-    """One request, or requests that each follow their length as a varint."""
+    """One request, or requests that each follow their length."""
     try:
         yield _request(data)
         return
     except BadInput as error:
         whole = error
-    try:
-        pieces = [_request(piece) for piece in _delimited(data)]
-    except BadInput:
-        raise BadInput(
-            f"{path}: no trace file: expected OTLP (protobuf, JSON, JSON Lines) or a Parquet "
-            f"export of spans ({whole})"
-        ) from whole
-    yield from pieces
+    for length_at in (_four_bytes, _varint):
+        try:
+            pieces = [_request(piece) for piece in _delimited(data, length_at)]
+        except BadInput:
+            continue
+        yield from pieces
+        return
+    raise BadInput(
+        f"{path}: no trace file: expected OTLP (protobuf, JSON, JSON Lines), Jaeger's JSON or a "
+        f"Parquet export of spans ({whole})"
+    ) from whole
 
 
 def _request(data: bytes) -> Piece:
-    return Piece(parse(data, Format.PROTOBUF), Format.PROTOBUF, data)
+    return Piece(upb.parse(data, max_spans=None), Format.PROTOBUF, data)
 
 
-def _delimited(data: bytes) -> Iterator[bytes]:
+def _delimited(data: bytes, length_at: Callable[[bytes, int], tuple[int, int]]) -> Iterator[bytes]:
     offset = 0
     while offset < len(data):
-        length = shift = 0
-        while True:
-            if offset >= len(data) or shift > 28:
-                raise BadInput("no length")
-            byte = data[offset]
-            offset += 1
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
+        length, offset = length_at(data, offset)
         if offset + length > len(data):
             raise BadInput("cut off")
         yield data[offset : offset + length]
         offset += length
+
+
+def _four_bytes(data: bytes, offset: int) -> tuple[int, int]:
+    """A length as the file exporter writes it (big-endian), and where its message begins."""
+    end = offset + _LENGTH_BYTES
+    return int.from_bytes(data[offset:end], "big"), end
+
+
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
+    """A length as protobuf's own delimited streams have it, and where its message begins."""
+    length = shift = 0
+    while offset < len(data) and shift <= _MAX_SHIFT:
+        byte = data[offset]
+        offset += 1
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return length, offset
+    raise BadInput("no length")
 
 
 def _read_parquet(data: bytes, path: Path) -> Iterator[list[Span]]:
@@ -175,10 +209,21 @@ def write_jsonl(reader: Reader, path: Path) -> int:
     """Write every span as OTLP JSON, some traces a line; returns how many spans."""
     num_spans = 0
     with path.open("w", encoding="utf-8") as file:
-        for table in _pages(reader):
-            document = to_otlp(_spans(table))
-            file.write(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n")
+        for table in _pages(reader, _BY_TIME):
+            file.write(_json(to_otlp(map(to_raw, _spans(table)))) + "\n")
             num_spans += table.num_rows
+    return num_spans
+
+
+def write_jaeger(reader: Reader, path: Path) -> int:
+    """Write every trace as JSON that Jaeger's UI loads; returns how many spans."""
+    num_spans = 0
+    with path.open("w", encoding="utf-8") as file:
+        file.write('{"data":[')
+        for trace in _traces(reader):
+            file.write(("," if num_spans else "") + "\n" + _json(to_jaeger(map(to_raw, trace))))
+            num_spans += len(trace)
+        file.write("]}\n")
     return num_spans
 
 
@@ -187,24 +232,35 @@ def write_parquet(reader: Reader, path: Path) -> int:
     num_spans = 0
     empty = reader.sql("SELECT * FROM spans LIMIT 0")
     with pq.ParquetWriter(path, empty.schema, compression="zstd") as file:
-        for table in _pages(reader):
+        for table in _pages(reader, _BY_TIME):
             file.write_table(table.cast(empty.schema))
             num_spans += table.num_rows
     return num_spans
 
 
-def _pages(reader: Reader) -> Iterator[pa.Table]:
-    """The view ``spans`` in order of start, in pieces that any reader's row limit allows."""
-    last: tuple[int, str, str] = (-1, "", "")
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def _traces(reader: Reader) -> Iterator[list[Span]]:
+    """The spans of one trace after the other, by trace id; each trace in order of start."""
+    spans = (span for table in _pages(reader, _BY_TRACE) for span in _spans(table))
+    for _, members in groupby(spans, key=lambda span: span.trace_id):
+        yield list(members)
+
+
+def _pages(reader: Reader, lowest: Mapping[str, Value]) -> Iterator[pa.Table]:
+    """The view ``spans`` in the order of these columns, in pieces that any row limit allows."""
+    columns = ", ".join(lowest)
+    query = (
+        f"SELECT * FROM spans WHERE {next(iter(lowest))} >= $1 AND ({columns}) > ($1, $2, $3) "  # noqa: S608
+        f"ORDER BY {columns} LIMIT $4"
+    )
+    last = list(lowest.values())
     while True:
-        table = reader.sql(
-            "SELECT * FROM spans WHERE start_ns >= $1 AND (start_ns, trace_id, span_id) > "
-            "($1, $2, $3) ORDER BY start_ns, trace_id, span_id LIMIT $4",
-            (*last, _PAGE_ROWS),
-        )
+        table = reader.sql(query, (*last, _PAGE_ROWS))
         if table.num_rows == 0:
             return
         yield table
-        end = table.slice(table.num_rows - 1).select(["start_ns", "trace_id", "span_id"])
-        row = end.to_pylist()[0]
-        last = (row["start_ns"], row["trace_id"], row["span_id"])
+        end = table.slice(table.num_rows - 1).to_pylist(maps_as_pydicts="strict")[0]
+        last = [end[name] for name in lowest]

@@ -6,7 +6,8 @@ durable. If a collector runs on the folder, the files' requests are posted to it
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,9 +15,10 @@ import httpx
 
 from longpole.errors import BadInput, StoreBusy, Unreachable
 from longpole.vocab import Span
-from longpole_collector.decode import Format
+from longpole_collector.decode import Format, RawSpan
+from longpole_collector.decode.raw import MAX_SPANS
 from longpole_collector.files import Piece, read
-from longpole_collector.otlp_out import to_otlp
+from longpole_collector.otlp_out import to_otlp, to_raw
 from longpole_collector.rollup import load_rollup
 from longpole_collector.stores.duckdb import FILE_NAME, DuckStore
 from longpole_collector.whereabouts import find
@@ -122,18 +124,12 @@ class _Poster:
         reason = ""
         for piece in read(path):
             if isinstance(piece, Piece):
-                if len(piece.data) > _POST_BYTES:
-                    raise BadInput(
-                        f"{path}: a request of {len(piece.data)} bytes is too large for a running "
-                        "collector: stop it and import again"
-                    )
-                self._post(piece.data, piece.form)
+                self._post_piece(piece)
                 num_spans += piece.body.num_spans
                 num_rejected += piece.body.num_rejected
                 reason = reason or piece.body.reason
             else:
-                for document in _documents(piece):
-                    self._post(document, Format.JSON)
+                self._post_spans(map(to_raw, piece))
                 num_spans += len(piece)
         return Imported(num_spans, None, num_rejected, reason)
 
@@ -145,6 +141,20 @@ class _Poster:
             if {"longpole_queue_bytes 0", "longpole_dirty_traces 0"} <= set(lines):
                 return
             time.sleep(0.1)
+
+    def _post_piece(self, piece: Piece) -> None:
+        """A request as it is written; in parts if it is too large, anew if it is no OTLP."""
+        num_all = piece.body.num_spans + piece.body.num_rejected
+        if piece.data is not None and len(piece.data) <= _POST_BYTES and num_all <= MAX_SPANS:
+            self._post(piece.data, piece.form)
+        else:
+            self._post_spans(piece.body.spans(0))
+
+    def _post_spans(self, spans: Iterable[RawSpan]) -> None:
+        spans = iter(spans)
+        while part := list(islice(spans, _POST_SPANS)):
+            for document in _documents(part):
+                self._post(document, Format.JSON)
 
     def _post(self, data: bytes, form: Format) -> None:
         headers = {"content-type": _TYPES[form]}
@@ -163,6 +173,12 @@ class _Poster:
         raise Unreachable(f"{self._url} stays full or not ready: try again later")
 
 
-def _documents(spans: Sequence[Span]) -> Iterator[bytes]:
-    for start in range(0, len(spans), _POST_SPANS):
-        yield json.dumps(to_otlp(spans[start : start + _POST_SPANS])).encode()
+def _documents(spans: Sequence[RawSpan]) -> Iterator[bytes]:
+    """Requests of these spans, none larger than the limit unless one span alone is."""
+    document = json.dumps(to_otlp(spans)).encode()
+    if len(document) <= _POST_BYTES or len(spans) == 1:
+        yield document
+    else:
+        middle = len(spans) // 2
+        yield from _documents(spans[:middle])
+        yield from _documents(spans[middle:])

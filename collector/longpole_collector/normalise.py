@@ -37,8 +37,6 @@ class Normaliser:
     def span(self, raw: RawSpan) -> Span:
         """The canonical span; never raises on what a sender may send."""
         dialect = self._choose(raw)
-        if raw.events:
-            self._count(scrub_events(raw.events, keep_content=self._keep_content))
         if dialect is None:
             self._health.add("spans_unknown_dialect")
             span = read_unknown(raw)
@@ -51,6 +49,8 @@ class Normaliser:
                 span = read_unknown(raw)
         scrubbed = scrub(span.attributes, keep_content=self._keep_content)
         self._count(scrubbed)
+        if raw.events:
+            self._count(scrub_events(raw.events, keep_content=self._keep_content))
         if scrubbed.num_cut:
             span.flags.append(CUT_FLAG)
         if raw.events or raw.links:

@@ -17,7 +17,7 @@ from google.rpc.status_pb2 import Status
 
 from longpole.errors import BadInput, LongpoleError, StoreBusy
 from longpole_collector.batch import Full
-from longpole_collector.decode import Compression, Format
+from longpole_collector.decode import Compression, Format, TooLarge
 from longpole_collector.ingest import Ingest
 from longpole_collector.signals import LOGS, METRICS, TRACES, Signal, count_records
 
@@ -81,7 +81,9 @@ class OtlpGrpc:
     async def _refuse(self, context: Any, error: LongpoleError) -> bytes:
         code, cause = grpc.StatusCode.INVALID_ARGUMENT, "bad_input"
         metadata: tuple[tuple[str, bytes], ...] = ()
-        if isinstance(error, StoreBusy):
+        if isinstance(error, TooLarge):
+            cause = "too_large"
+        elif isinstance(error, StoreBusy):
             code, cause = grpc.StatusCode.UNAVAILABLE, "not_ready"
             if isinstance(error, Full):
                 code, cause = grpc.StatusCode.RESOURCE_EXHAUSTED, "full"

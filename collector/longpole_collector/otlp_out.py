@@ -1,52 +1,84 @@
-"""Canonical spans back into OTLP JSON, under the canonical names.
+"""Spans back into OTLP: canonical ones under the canonical names, raw ones as they are.
 
 What comes out is read in again as the same spans: every column has its key, durations are
 seconds, and what was never recognised goes out as the text it is.
 """
 
+import base64
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from longpole.vocab import Span, keys
-from longpole_collector.decode.raw import KINDS, STATUSES
+from longpole_collector.decode.raw import (
+    KINDS,
+    STATUSES,
+    Attributes,
+    RawEvent,
+    RawLink,
+    RawSpan,
+    Resource,
+)
 from longpole_collector.dialects.base import Rule, seconds_ms, seconds_ns
 from longpole_collector.dialects.base import attempts as attempts_rule
 from longpole_collector.dialects.otel_genai import RULES
 
+_RESOURCE_PREFIX: Final = "resource."
 
-def to_otlp(spans: Iterable[Span]) -> dict[str, Any]:
+
+def to_raw(span: Span) -> RawSpan:
+    """A canonical span as its sender would have sent it under the canonical names."""
+    attributes: Attributes = dict(span.attributes)
+    for column, (key, rule) in _KEY_OF.items():
+        value = getattr(span, column)
+        if value is not None and value != _SILENT.get(column):
+            attributes[key] = _wire(value, rule)
+    return RawSpan(
+        span.trace_id,
+        span.span_id,
+        span.parent_id,
+        span.name,
+        span.kind,
+        span.start_ns,
+        span.end_ns or 0,
+        span.received_ns,
+        span.status,
+        span.status_message or "",
+        attributes,
+        [RawEvent(**event) for event in json.loads(span.events or "[]")],
+        [RawLink(**link) for link in json.loads(span.links or "[]")],
+        span.scope or "",
+        Resource(span.service, span.instance_id, {}),
+    )
+
+
+def resource_attributes(resource: Resource) -> dict[str, str]:
+    """The attributes that describe a sender, under the names it sent them by."""
+    named = {keys.SERVICE_NAME: resource.service, keys.SERVICE_INSTANCE_ID: resource.instance_id}
+    return {key: value for key, value in named.items() if value is not None} | {
+        key.removeprefix(_RESOURCE_PREFIX): value for key, value in resource.attributes.items()
+    }
+
+
+def to_otlp(spans: Iterable[RawSpan]) -> dict[str, Any]:
     """One ``ExportTraceServiceRequest`` as JSON values, spans grouped by sender and scope."""
-    groups: dict[tuple[str | None, str | None, str | None], list[dict[str, Any]]] = {}
+    groups: dict[tuple[tuple[tuple[str, str], ...], str], list[dict[str, Any]]] = {}
     for span in spans:
-        group = (span.service, span.instance_id, span.scope)
-        groups.setdefault(group, []).append(_span(span))
+        resource = tuple(resource_attributes(span.resource).items())
+        groups.setdefault((resource, span.scope), []).append(_span(span))
     return {
         "resourceSpans": [
             {
-                "resource": {
-                    "attributes": [
-                        _pair(key, value)
-                        for key, value in (
-                            (keys.SERVICE_NAME, service),
-                            (keys.SERVICE_INSTANCE_ID, instance),
-                        )
-                        if value is not None
-                    ]
-                },
-                "scopeSpans": [{"scope": {"name": scope or ""}, "spans": members}],
+                "resource": {"attributes": _pairs(dict(resource))},
+                "scopeSpans": [{"scope": {"name": scope}, "spans": members}],
             }
-            for (service, instance, scope), members in groups.items()
+            for (resource, scope), members in groups.items()
         ]
     }
 
 
-def _span(span: Span) -> dict[str, Any]:
-    pairs = [_pair(key, value) for key, value in span.attributes.items()]
-    for column, (key, rule) in _KEY_OF.items():
-        value = getattr(span, column)
-        if value is not None and value != _SILENT.get(column):
-            pairs.append(_pair(key, _wire(value, rule)))
+def _span(span: RawSpan) -> dict[str, Any]:
     document: dict[str, Any] = {
         "traceId": span.trace_id,
         "spanId": span.span_id,
@@ -54,27 +86,27 @@ def _span(span: Span) -> dict[str, Any]:
         "name": span.name,
         "kind": KINDS.index(span.kind),
         "startTimeUnixNano": str(span.start_ns),
-        "endTimeUnixNano": str(span.end_ns or 0),
-        "status": {"code": STATUSES.index(span.status), "message": span.status_message or ""},
-        "attributes": pairs,
+        "endTimeUnixNano": str(span.end_ns),
+        "status": {"code": STATUSES.index(span.status), "message": span.status_message},
+        "attributes": _pairs(span.attributes),
     }
     if span.events:
         document["events"] = [
             {
-                "name": event["name"],
-                "timeUnixNano": str(event["time_ns"]),
-                "attributes": _pairs(event["attributes"]),
+                "name": event.name,
+                "timeUnixNano": str(event.time_ns),
+                "attributes": _pairs(event.attributes),
             }
-            for event in json.loads(span.events)
+            for event in span.events
         ]
     if span.links:
         document["links"] = [
             {
-                "traceId": link["trace_id"],
-                "spanId": link["span_id"],
-                "attributes": _pairs(link["attributes"]),
+                "traceId": link.trace_id,
+                "spanId": link.span_id,
+                "attributes": _pairs(link.attributes),
             }
-            for link in json.loads(span.links)
+            for link in span.links
         ]
     return document
 
@@ -88,11 +120,7 @@ def _wire(value: Any, rule: Rule) -> Any:
 
 
 def _pairs(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [_pair(key, value) for key, value in attributes.items()]
-
-
-def _pair(key: str, value: Any) -> dict[str, Any]:
-    return {"key": key, "value": _any_value(value)}
+    return [{"key": key, "value": _any_value(value)} for key, value in attributes.items()]
 
 
 def _any_value(value: Any) -> dict[str, Any]:
@@ -101,12 +129,21 @@ def _any_value(value: Any) -> dict[str, Any]:
     if isinstance(value, int):
         return {"intValue": str(value)}
     if isinstance(value, float):
-        return {"doubleValue": value}
+        return {"doubleValue": _double(value)}
+    if isinstance(value, bytes):
+        return {"bytesValue": base64.b64encode(value).decode()}
     if isinstance(value, list):
         return {"arrayValue": {"values": [_any_value(item) for item in value]}}
     if isinstance(value, dict):
         return {"kvlistValue": {"values": _pairs(value)}}
     return {"stringValue": value}
+
+
+def _double(value: float) -> float | str:
+    """JSON has no number for these three; OTLP's mapping spells them out."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 _KEY_OF: Final[dict[str, tuple[str, Rule]]] = {

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "import": (f"{_COLLECTOR}:import_files", "load files of traces", "collector"),
     "export": (f"{_COLLECTOR}:export_files", "write every span to a file", "collector"),
     "query": (f"{_COLLECTOR}:query", "read-only SQL over the views", "collector"),
+    "doctor": (f"{_COLLECTOR}:doctor", "what is wrong on this machine, and the fix", "collector"),
     "engine": ("longpole_engine.commands:engine", "the reference engine", "engine"),
     "config": ("longpole.commands:show_config", "every setting with its source", ""),
 }

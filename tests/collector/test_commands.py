@@ -60,11 +60,20 @@ def test_a_files_text_cannot_reach_the_terminal_as_control_codes(run, otlp, tmp_
 
 def test_export_and_import_meet(run, data, tmp_path):
     run(import_files, data / "otel-genai-agent.otlp.pb")
-    for form in ("jsonl", "parquet"):
+    for form in ("jsonl", "parquet", "jaeger"):
         done = run(export_files, "--format", form, "--out", f"out.{form}")
         assert (done.exit_code, done.stdout) == (0, "spans 8\n")
         done = run(query, "SELECT count(*) AS n FROM spans", "--file", f"out.{form}", "--json")
         assert json.loads(done.stdout)["rows"] == [[8]]
+
+
+def test_a_jaeger_file_is_imported_and_its_bad_span_told(run, data, tmp_path):
+    document = json.loads((data / "jaeger.json").read_text())
+    document["data"][1]["spans"][0]["spanID"] = "not hex"
+    (tmp_path / "traces.json").write_text(json.dumps(document))
+    done = run(import_files, "traces.json")
+    assert (done.exit_code, done.stdout) == (0, "files 1  spans 3  new 3  rejected 1\n")
+    assert done.stderr.startswith("rejected spans: trace 2, span 1: spanID 'not hex'")
 
 
 def test_rejected_spans_are_told_on_stderr(run, otlp, tmp_path):

@@ -15,9 +15,8 @@ OPENAI_SCOPE = "opentelemetry.instrumentation.genai.openai"
 
 def test_every_dialect_has_the_name_of_its_file():
     members = load("longpole_collector.dialects", "DIALECT", Dialect)
-    assert {name: member.name for name, member in members.items()} == {
-        name: name for name in ("longpole", "otel_genai", "vllm")
-    }
+    assert members
+    assert all(member.name == name for name, member in members.items())
 
 
 def test_what_is_recognised_becomes_a_column_and_the_rest_stays_as_text(otlp):
@@ -58,8 +57,8 @@ def test_what_is_recognised_becomes_a_column_and_the_rest_stays_as_text(otlp):
     assert span.is_streamed is True
     assert (span.input_tokens, span.output_tokens) == (100, 10)
     assert (span.cached_input_tokens, span.cache_write_tokens, span.reasoning_tokens) == (64, 8, 3)
-    assert span.first_chunk_ns == 123_456_789
-    assert span.ttft_ns is None
+    assert span.first_chunk_ns == span.ttft_ns == 123_456_789
+    assert span.flags == ["ttft_first_event"]
     assert span.num_attempts == 3
     assert span.attributes == {
         "num": "5",
@@ -269,7 +268,7 @@ def test_a_forks_nanoseconds_are_told_from_seconds(otlp):
 def test_sglangs_cached_tokens_are_read(otlp):
     attributes = {keys.ENGINE_E2E: 1.0, "gen_ai.usage.cached_tokens": 4}
     (span,) = otlp.canonical(otlp.span(kind=SERVER, attributes=attributes), scope="sglang")
-    assert (span.dialect, span.cached_input_tokens) == ("vllm", 4)
+    assert (span.dialect, span.cached_input_tokens) == ("sglang", 4)
 
 
 def test_input_tokens_hold_the_cached_ones_even_if_the_sender_left_them_out(otlp):

@@ -1,5 +1,6 @@
 import gzip
 import json
+from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,16 +11,18 @@ from hypothesis import strategies as st
 from longpole.errors import BadInput
 from longpole.vocab import Span, Stage, keys
 from longpole_collector.decode import json as otlp_json
-from longpole_collector.files import write_jsonl, write_parquet
+from longpole_collector.decode.raw import MAX_SPANS
+from longpole_collector.files import write_jaeger, write_jsonl, write_parquet
 from longpole_collector.health import Health
 from longpole_collector.importing import import_all, import_into
 from longpole_collector.normalise import Normaliser
-from longpole_collector.otlp_out import to_otlp
+from longpole_collector.otlp_out import to_otlp, to_raw
 from longpole_collector.stores import open_reader
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.remote import RemoteReader
 from longpole_collector.writer import Writer
 
+START_NS = 1_790_000_000_000_000_000
 CORPUS = [
     "agent",
     "ant-stream",
@@ -64,7 +67,7 @@ def test_a_real_capture_gives_the_true_call(data, case):
     if truth["streamed"]:
         assert call["is_streamed"]
         assert call["first_chunk_ms"] > 0
-    if call["ttft_ms"] is not None:
+    if call["ttft_ms"] is not None and "ttft_first_event" not in call["flags"]:
         assert call["ttft_ms"] == pytest.approx(truth["ttft_true_ms"], rel=0.05, abs=15)
 
 
@@ -93,11 +96,17 @@ def delimited(*bodies):
     return b"".join(parts)
 
 
+def framed(*bodies):
+    """As the OpenTelemetry Collector's file exporter writes protobuf."""
+    return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+
+
 def test_every_form_of_file_is_told_by_its_content(otlp, data, tmp_path):
     one, two = otlp.body([otlp.span() for _ in range(3)]), otlp.body([otlp.span()])
     document = json.loads((data / "request.json").read_text())
     line = json.dumps(document)
     holder = json.dumps(document["resourceSpans"][0])
+    logs = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [{}]}]}]})
     forms = {
         "protobuf": (one, 3),
         "delimited": (delimited(one, two), 4),
@@ -107,6 +116,9 @@ def test_every_form_of_file_is_told_by_its_content(otlp, data, tmp_path):
         "holders": (f"{holder}\n{holder}".encode(), 3),
         "one holder": (holder.encode(), 3),
         "empty": (b"", 0),
+        "file exporter": (framed(one, b"", two), 4),
+        "one long frame": (framed(one), 3),
+        "file exporter's lines": (f"{line}\n{logs}\n{line}\n".encode(), 3),
     }
     for name, (content, num) in forms.items():
         for packed in (content, gzip.compress(content)):
@@ -124,6 +136,8 @@ def test_every_form_of_file_is_told_by_its_content(otlp, data, tmp_path):
         (b'{"traces": []}', "resourceSpans"),
         (b'{"resourceSpans": []}\n{"resourceSpans": [}\n', "line 2"),
         (b"[1]", "resourceSpans"),
+        (b"[]", "resourceSpans"),
+        (framed(b"\n\0")[:-1], "no trace file"),
         (b"{", "not JSON"),
         (gzip.compress(b"x" * 500)[:-4], "gzip"),
         (b"PAR1 rubbish", "Parquet"),
@@ -180,7 +194,29 @@ def test_an_export_comes_back_as_the_same_spans(full, tmp_path, write, monkeypat
     again.close()
 
 
-@pytest.mark.parametrize("write", [write_jsonl, write_parquet])
+def test_a_jaeger_export_comes_back_to_the_microsecond(full, tmp_path, monkeypatch):
+    monkeypatch.setattr("longpole_collector.files._PAGE_ROWS", 5)
+
+    def coarse(span):
+        """What Jaeger can hold: whole microseconds, links without attributes."""
+        times = {key: span[key] and span[key] // 1000 for key in ("start_ns", "end_ns")}
+        events = [
+            (event["name"], event["time_ns"] // 1000, sorted(event["attributes"]))
+            for event in json.loads(span["events"] or "[]")
+        ]
+        links = [link["span_id"] for link in json.loads(span["links"] or "[]")]
+        return span | times | {"events": events, "links": links}
+
+    num = write_jaeger(full, tmp_path / "traces.json")
+    again = open_reader(files=[tmp_path / "traces.json"])
+    key = itemgetter("trace_id", "span_id")
+    found = sorted(map(coarse, spans_of(again)), key=key)
+    again.close()
+    assert found == sorted(map(coarse, spans_of(full)), key=key)
+    assert num == len(found)
+
+
+@pytest.mark.parametrize("write", [write_jsonl, write_parquet, write_jaeger])
 def test_an_empty_store_exports_and_comes_back_empty(tmp_path, write):
     store = DuckStore()
     assert write(store, tmp_path / "none") == 0
@@ -212,7 +248,7 @@ names = st.one_of(
             "stall_ns": numbers,
             "tpot_ms": st.one_of(st.none(), st.integers(0, 10**9).map(lambda n: n / 1e6)),
             "route": names,
-            "provider": names,
+            "provider": st.sampled_from([None, "openai", "anthropic"]),
             "outcome": st.sampled_from([None, "accepted", "failed"]),
             "flags": st.lists(st.text("ab", min_size=1), max_size=2),
             "attributes": st.dictionaries(st.text("xyz.", min_size=1), st.text("a\0ü\"'")),
@@ -224,7 +260,7 @@ def test_a_span_written_as_otlp_is_read_as_itself(otlp, given_fields):
     given_fields["stage"] = given_fields["stage"] and str(given_fields["stage"])
     spans = [plain._replace(**given_fields)]
     for _ in range(2):
-        body = json.dumps(to_otlp(spans)).encode()
+        body = json.dumps(to_otlp(map(to_raw, spans))).encode()
         normaliser = Normaliser(Health())
         found = [normaliser.span(raw) for raw in otlp_json.parse(body).spans(plain.received_ns)]
         if _ == 0:  # what kind and operation imply is inferred the first time
@@ -241,6 +277,41 @@ def test_import_counts_and_says_what_was_wrong(otlp, tmp_path):
     assert first[:3] == (2, 2, 1)
     assert "trace id of 1 bytes" in first.reason
     assert import_all([path, path], db=folder, url=None)[:3] == (4, 0, 2)
+
+
+def test_what_a_file_exporter_wrote_besides_traces_is_counted(data, tmp_path):
+    line = json.dumps(json.loads((data / "request.json").read_text()))
+    logs = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]})
+    gauge = {"name": "m", "gauge": {"dataPoints": [{}]}}
+    metrics = json.dumps({"resourceMetrics": [{"scopeMetrics": [{"metrics": [gauge]}]}]})
+    path = tmp_path / "telemetry.jsonl"
+    path.write_text(f"{line}\n{logs}\n{metrics}\n")
+    done = import_all([path], db=tmp_path / "db", url=None)
+    assert done[:3] == (3, 3, 3)
+    assert done.reason == "logs are not kept, only traces"
+
+
+def test_a_large_file_goes_to_a_running_collector_in_parts(
+    otlp, tmp_path, settings, collecting, monkeypatch
+):
+    monkeypatch.setattr("longpole_collector.importing._POST_BYTES", 20_000)
+    spans = [
+        otlp.span(start_time_unix_nano=START_NS + i, attributes={"b": b"\0\xff", "t": "x" * 99})
+        for i in range(MAX_SPANS + 1)
+    ]
+    (tmp_path / "many.pb").write_bytes(otlp.body(spans[:20]))
+    (tmp_path / "most.pb").write_bytes(otlp.body(spans))
+    with collecting(settings) as collector:
+        assert import_all([tmp_path / "many.pb"], db=None, url=collector.url)[0] == 20
+        monkeypatch.undo()
+        assert import_all([tmp_path / "most.pb"], db=None, url=collector.url)[0] == len(spans)
+        reader = RemoteReader(collector.url)
+        sql = "SELECT count(*) AS n, max(attributes['b']) AS b FROM spans"
+        assert reader.sql(sql).to_pylist() == [{"n": len(spans), "b": "AP8="}]
+        reader.close()
+    reader = open_reader(files=[tmp_path / "most.pb"])  # no limit for files
+    assert reader.sql("SELECT count(*) AS n FROM spans").to_pylist() == [{"n": len(spans)}]
+    reader.close()
 
 
 def test_import_goes_to_the_collector_that_has_the_folder(

@@ -7,7 +7,14 @@ from enum import IntEnum
 
 from longpole_collector.decode import json, upb
 from longpole_collector.decode.compression import Compression, TooLarge, inflate
-from longpole_collector.decode.raw import Body, RawEvent, RawLink, RawSpan, Resource
+from longpole_collector.decode.raw import (
+    MAX_SPANS,
+    Body,
+    RawEvent,
+    RawLink,
+    RawSpan,
+    Resource,
+)
 
 __all__ = [
     "Body",
@@ -30,10 +37,12 @@ class Format(IntEnum):
     JSON = 1
 
 
-def parse(body: bytes, form: Format) -> Body:
+def parse(body: bytes, form: Format, max_spans: int | None = MAX_SPANS) -> Body:
     """The spans of a decompressed trace request.
 
     Raises:
         BadInput: the body is not OTLP of that form.
+        TooLarge: more than ``max_spans`` spans; ``None`` is no limit.
     """
-    return json.parse(body) if form is Format.JSON else upb.parse(body)
+    read = json.parse if form is Format.JSON else upb.parse
+    return read(body, max_spans)

@@ -7,12 +7,13 @@ unknown fields are ignored. A bad span is rejected alone; a body of the wrong sh
 import base64
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from longpole.errors import BadInput
 from longpole_collector.decode.raw import (
     KINDS,
+    MAX_SPANS,
     MAX_TIME_NS,
     STATUSES,
     Attributes,
@@ -22,6 +23,8 @@ from longpole_collector.decode.raw import (
     RawSpan,
     Resource,
     Value,
+    body_of,
+    check_size,
     resource_of,
 )
 
@@ -33,13 +36,14 @@ class _Flaw(ValueError):
     """Why one span cannot be stored."""
 
 
-def parse(body: bytes) -> Body:
+def parse(body: bytes, max_spans: int | None = MAX_SPANS) -> Body:
     """A JSON ``ExportTraceServiceRequest``; an empty body is an empty request.
 
     Raises:
         BadInput: not JSON, or not of OTLP's shape.
+        TooLarge: more than ``max_spans`` spans.
     """
-    return parse_document(load(body) if body else {})
+    return parse_document(load(body) if body else {}, max_spans)
 
 
 def load(body: bytes) -> Any:
@@ -60,29 +64,33 @@ def load(body: bytes) -> Any:
     return document
 
 
-def parse_document(document: Any) -> Body:
+def parse_document(document: Any, max_spans: int | None = None) -> Body:
     """As :func:`parse`, for JSON that is already loaded.
 
     Raises:
         BadInput: not of OTLP's shape.
+        TooLarge: more than ``max_spans`` spans.
     """
+    groups = [
+        (
+            resource,
+            _string(_object(scoped.get("scope"), "scope"), "name"),
+            _objects(scoped, "spans"),
+        )
+        for holder in _objects(_object(document, "the body"), "resourceSpans")
+        for resource in (_resource(holder),)
+        for scoped in _objects(holder, "scopeSpans")
+    ]
+    check_size(sum(len(spans) for _, _, spans in groups), max_spans)
     good: list[RawSpan] = []
     flaws: list[str] = []
-    for holder in _objects(_object(document, "the body"), "resourceSpans"):
-        resource = _resource(holder)
-        for scoped in _objects(holder, "scopeSpans"):
-            scope = _string(_object(scoped.get("scope"), "scope"), "name")
-            for span in _objects(scoped, "spans"):
-                try:
-                    good.append(_span(span, scope, resource))
-                except (_Flaw, BadInput) as flaw:
-                    flaws.append(str(flaw))
-
-    def spans(received_ns: int) -> Iterator[RawSpan]:
-        for span in good:
-            yield span._replace(received_ns=received_ns)
-
-    return Body(spans, len(good), len(flaws), flaws[0] if flaws else "")
+    for resource, scope, spans in groups:
+        for span in spans:
+            try:
+                good.append(_span(span, scope, resource))
+            except (_Flaw, BadInput) as flaw:
+                flaws.append(str(flaw))
+    return body_of(good, flaws)
 
 
 def _resource(holder: dict[str, Any]) -> Resource:

@@ -6,10 +6,11 @@ came in.
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from longpole.vocab import Kind, Status, keys
+from longpole_collector.decode.compression import TooLarge
 
 Value = str | bool | int | float | bytes | list[Any] | dict[str, Any]
 """An attribute's value: a scalar, or a list or map of these."""
@@ -21,6 +22,9 @@ STATUSES: Final = tuple(status.value for status in Status)
 """Status by its OTLP number."""
 MAX_TIME_NS: Final = 2**63 - 1
 """Times beyond this (year 2262) are no times; the store's columns end here too."""
+
+MAX_SPANS: Final = 10_000
+"""Most spans one request may hold; a file may hold more."""
 
 _NOISE: Final = (
     "telemetry.",
@@ -87,6 +91,28 @@ class Body(NamedTuple):
     num_spans: int
     num_rejected: int
     reason: str
+
+
+def body_of(good: Sequence[RawSpan], flaws: Sequence[str]) -> Body:
+    """The body of these good spans; ``flaws`` say why each of the others was bad."""
+
+    def spans(received_ns: int) -> Iterator[RawSpan]:
+        for span in good:
+            yield span._replace(received_ns=received_ns)
+
+    return Body(spans, len(good), len(flaws), flaws[0] if flaws else "")
+
+
+def check_size(num_spans: int, max_spans: int | None) -> None:
+    """Refuse a request of too many spans, as a whole; ``None`` is no limit.
+
+    Raises:
+        TooLarge: more spans than that.
+    """
+    if max_spans is not None and num_spans > max_spans:
+        raise TooLarge(
+            f"request of {num_spans} spans: at most {max_spans} are taken; send smaller batches"
+        )
 
 
 def text(value: Value) -> str:

@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from longpole.errors import BadInput
 from longpole_collector.decode.raw import (
     KINDS,
+    MAX_SPANS,
     MAX_TIME_NS,
     STATUSES,
     Attributes,
@@ -21,17 +22,19 @@ from longpole_collector.decode.raw import (
     RawLink,
     RawSpan,
     Value,
+    check_size,
     resource_of,
 )
 
 _NESTED: Final = frozenset(("array_value", "kvlist_value"))
 
 
-def parse(body: bytes) -> Body:
+def parse(body: bytes, max_spans: int | None = MAX_SPANS) -> Body:
     """A protobuf ``ExportTraceServiceRequest``; an empty body is an empty request.
 
     Raises:
         BadInput: the bytes are not OTLP.
+        TooLarge: more than ``max_spans`` spans.
     """
     try:
         request = ExportTraceServiceRequest.FromString(body)
@@ -39,11 +42,16 @@ def parse(body: bytes) -> Body:
         raise BadInput(f"not an OTLP protobuf trace request: {error}") from error
     if body and not request.resource_spans:
         raise BadInput("not an OTLP protobuf trace request: it holds no resource spans")
-    num_spans = num_rejected = 0
+    num_spans = sum(
+        len(scope_spans.spans)
+        for resource_spans in request.resource_spans
+        for scope_spans in resource_spans.scope_spans
+    )
+    check_size(num_spans, max_spans)
+    num_rejected = 0
     reason = ""
     for resource_spans in request.resource_spans:
         for scope_spans in resource_spans.scope_spans:
-            num_spans += len(scope_spans.spans)
             bad = [(i, why) for i, span in enumerate(scope_spans.spans) if (why := _flaw(span))]
             for i, why in reversed(bad):
                 del scope_spans.spans[i]

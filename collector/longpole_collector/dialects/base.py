@@ -26,6 +26,7 @@ _STAGES: Final = frozenset(Stage)
 STAGE_OF_OPERATION: Final = {
     "execute_tool": Stage.TOOL.value,
     "retrieval": Stage.RETRIEVAL.value,
+    "rerank": Stage.RETRIEVAL.value,
 }
 
 

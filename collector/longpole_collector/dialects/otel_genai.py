@@ -1,9 +1,9 @@
 """OpenTelemetry GenAI conventions, every name they have had.
 
 Follows open-telemetry/semantic-conventions-genai (main) and, as fallbacks, the names of
-semantic-conventions up to v1.41. Also reads what the Anthropic SDK emits by itself, which is
-the same convention plus ``anthropic.*``. Asked last: libraries without a reader of their own
-mostly speak this.
+semantic-conventions up to v1.41. Asked last: libraries without a reader of their own mostly speak
+this. By the convention the time to the first chunk stops at the first event of any kind, which
+may carry no content, and ``gen_ai.request.stream`` is sent of streamed requests only.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from longpole.vocab import Span, keys
 from longpole_collector.decode.raw import RawSpan, Value
+from longpole_collector.dialects._foreign import FIRST_EVENT, first_token, provider_name, settle
 from longpole_collector.dialects.base import (
     FACTS,
     Dialect,
@@ -30,11 +31,12 @@ from longpole_collector.dialects.base import (
 )
 
 NAME: Final = "otel_genai"
-_ANTHROPIC_SDK: Final = "com.anthropic.sdk.python"
-_SCOPES: Final = (
-    _ANTHROPIC_SDK,
+_SAY_WHETHER_STREAMED: Final = (
     "opentelemetry.instrumentation.genai.",
     "opentelemetry.instrumentation.google_genai",
+)
+_SCOPES: Final = (
+    *_SAY_WHETHER_STREAMED,
     "opentelemetry.instrumentation.openai_v2",
     "opentelemetry.util.genai.",
 )
@@ -43,19 +45,17 @@ _KEYS: Final = (keys.OPERATION, keys.PROVIDER, keys.PROVIDER_OLD, keys.REQUEST_M
 RULES: Final[Rules] = {
     **FACTS,
     keys.OPERATION: Rule("operation", word),
-    keys.PROVIDER: Rule("provider", word),
-    keys.PROVIDER_OLD: Rule("provider", word, is_fallback=True),
+    keys.PROVIDER: Rule("provider", provider_name),
+    keys.PROVIDER_OLD: Rule("provider", provider_name, is_fallback=True),
     keys.REQUEST_MODEL: Rule("request_model", word),
     keys.REQUEST_STREAM: Rule("is_streamed", flag, is_fallback=True),
     keys.RESPONSE_MODEL: Rule("response_model", word),
     keys.RESPONSE_ID: Rule("response_id", word),
     keys.FINISH_REASONS: Rule("finish_reason", finish_reason),
-    "anthropic.message.stop_reason": Rule("finish_reason", finish_reason, is_fallback=True),
     keys.SERVICE_TIER_REQUESTED: Rule("service_tier_requested", word),
     "gen_ai.openai.request.service_tier": Rule("service_tier_requested", word, is_fallback=True),
     keys.SERVICE_TIER: Rule("service_tier", word),
     "gen_ai.openai.response.service_tier": Rule("service_tier", word, is_fallback=True),
-    "anthropic.response.service_tier": Rule("service_tier", word, is_fallback=True),
     # tokens
     keys.INPUT_TOKENS: Rule("input_tokens", count),
     keys.INPUT_TOKENS_OLD: Rule("input_tokens", count, is_fallback=True),
@@ -70,6 +70,9 @@ RULES: Final[Rules] = {
     keys.REASONING_TOKENS_OLD: Rule("reasoning_tokens", count, is_fallback=True),
     # times seen by the client
     keys.TIME_TO_FIRST_CHUNK: Rule("first_chunk_ns", seconds_ns),
+    "gen_ai.client.operation.time_to_first_chunk": Rule(
+        "first_chunk_ns", seconds_ns, is_fallback=True
+    ),
     keys.TIME_TO_FIRST_CONTENT: Rule("ttft_ns", seconds_ns),
     keys.TIME_TO_FIRST_CONTENT_ATTEMPT: Rule("ttft_attempt_ns", seconds_ns),
     keys.TIME_TO_FIRST_VISIBLE: Rule("ttfv_ns", seconds_ns),
@@ -115,13 +118,29 @@ def count_input_whole(columns: dict[str, Any]) -> None:
         columns["flags"].append("input_excluded_cache")
 
 
+def drop_echoed_model(columns: dict[str, Any]) -> None:
+    """Forget a response model that is the request's name again, whatever answered."""
+    model = columns.get("response_model")
+    if model is not None and model == columns.get("request_model"):
+        columns["attributes"][keys.RESPONSE_MODEL] = columns.pop("response_model")
+
+
+def say_not_streamed(columns: dict[str, Any]) -> None:
+    """An answered call of a library that marks streamed requests, and has not marked this one."""
+    if columns["is_model_call"] and columns.get("response_id") is not None:
+        columns.setdefault("is_streamed", False)
+
+
 def _read(raw: RawSpan) -> Span:
     read = draft(raw, NAME, RULES)
-    infer(read.columns)
-    count_input_whole(read.columns)
-    if raw.scope.startswith(_ANTHROPIC_SDK) and "first_chunk_ns" in read.columns:
-        # this SDK's clock stops at the first content, not at `message_start`
-        read.columns.setdefault("ttft_ns", read.columns["first_chunk_ns"])
+    columns = read.columns
+    infer(columns)
+    count_input_whole(columns)
+    if columns["is_model_call"] and not columns["is_engine"] and "ttft_ns" not in columns:
+        first_token(columns, columns.get("first_chunk_ns"), FIRST_EVENT)
+    if raw.scope.startswith(_SAY_WHETHER_STREAMED):
+        say_not_streamed(columns)
+    settle(columns, raw)
     return read.span()
 
 

@@ -1,7 +1,7 @@
-"""vLLM, and SGLang which took over its names: one SERVER span a request, times as attributes.
+"""vLLM: one SERVER span a request, times as attributes.
 
-Source: ``vllm/tracing/utils.py`` (``llm_request``, ``gen_ai.latency.*`` in seconds from arrival)
-and SGLang's ``observability/trace.py``. A public fork writes nanosecond integers under the same
+Source: ``vllm/tracing/utils.py`` (``llm_request``, ``gen_ai.latency.*`` in seconds from arrival).
+A public fork writes nanosecond integers under the same
 names: an integer above 10,000 cannot be seconds.
 """
 
@@ -50,14 +50,19 @@ def _claims(scope: str, attributes: Mapping[str, Value]) -> bool:
     return scope.startswith("vllm") or any(key in attributes for key in _KEYS)
 
 
-def _read(raw: RawSpan) -> Span:
-    read = draft(raw, NAME, RULES)
+def read_engine(raw: RawSpan, dialect: str) -> Span:
+    """A span of an engine that uses these names."""
+    read = draft(raw, dialect, RULES)
     columns = read.columns
     infer(columns)
     output, decode_ns = columns.get("output_tokens"), columns.get("engine_decode_ns")
     if columns["is_engine"] and output is not None and output > 1 and decode_ns is not None:
         columns.setdefault("tpot_ms", seconds_ms(decode_ns / (output - 1) / 1e9))
     return read.span()
+
+
+def _read(raw: RawSpan) -> Span:
+    return read_engine(raw, NAME)
 
 
 DIALECT: Final = Dialect(NAME, _claims, _read, order=20)
