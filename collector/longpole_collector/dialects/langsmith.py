@@ -1,8 +1,7 @@
 """LangSmith in its OpenTelemetry mode: the GenAI conventions plus ``langsmith.*``.
 
-Source: ``langsmith/_internal/otel/_otel_exporter.py`` of langsmith 0.15. The details of the usage
-are printed Python dicts; there is no time to first token; errors of a stream are exception
-events under status OK.
+As spans of langsmith 0.15 were seen to be: the details of the usage are printed Python dicts;
+there is no time to first token; errors of a stream are exception events under status OK.
 """
 
 from collections.abc import Mapping
