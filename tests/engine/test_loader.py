@@ -1,5 +1,4 @@
 import json
-import os
 import re
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
@@ -113,6 +112,10 @@ def test_a_gguf_file_is_converted_once_and_read_back_equal(
         raise AssertionError("converted twice")
 
     monkeypatch.setattr(gguf_io, "read", never)
+    elsewhere = tmp_path / "elsewhere" / "model.gguf"
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(path.read_bytes())
+    assert_same(first, loader.load(str(elsewhere)))
     second = loader.load(str(path))
     assert_same(first, second)
     assert second.text == first.text
@@ -129,8 +132,11 @@ def test_a_changed_source_replaces_its_cache_and_a_damaged_cache_is_made_anew(
     write_gguf(path)
     loader.load(str(path))
     (old,) = own_cache.iterdir()
-    os.utime(path, ns=(1, 1))
+    with path.open("ab") as file:
+        file.write(b"\0")
+    (own_cache / "model-large-0123456789abcdef-1.safetensors").touch()
     loader.load(str(path))
+    (own_cache / "model-large-0123456789abcdef-1.safetensors").unlink()  # another model's stays
     (new,) = own_cache.iterdir()
     assert new != old
     new.write_bytes(new.read_bytes()[:-100])

@@ -2,7 +2,7 @@
 
 Reading and dequantising GGUF takes seconds; mapping a safetensors file takes none. One file a
 model in the user's cache folder, private to the user, replaced atomically, and keyed by the
-source's path, size and time, so another source file is never served from it.
+source's content: the same weights in another environment are not converted, nor kept, twice.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
@@ -53,11 +54,9 @@ def through(source: Path, convert: Callable[[Path], Checkpoint]) -> Checkpoint:
 
 
 def _path(source: Path) -> Path:
-    real = source.resolve()
-    state = real.stat()
-    of_path = hashlib.sha256(str(real).encode()).hexdigest()[:12]
-    of_state = f"{state.st_size}-{state.st_mtime_ns}-{_FORMAT}"
-    return folder() / f"{real.stem}-{of_path}-{of_state}.safetensors"
+    with source.open("rb") as file:
+        content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
+    return folder() / f"{source.stem}-{content}-{_FORMAT}.safetensors"
 
 
 def _read(path: Path) -> Checkpoint | None:
@@ -93,12 +92,13 @@ def _write(path: Path, checkpoint: Checkpoint) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    for old in path.parent.glob(f"{_source_key(path)}-*.safetensors"):
-        if old != path:
+    for old in path.parent.iterdir():
+        if old != path and _model(old) == _model(path):
             with contextlib.suppress(OSError):  # another user's, or already gone
                 old.unlink()
 
 
-def _source_key(path: Path) -> str:
-    """The part of a cached file's name that names its source, without its state."""
-    return path.stem.rsplit("-", 3)[0]
+def _model(cached: Path) -> str | None:
+    """The model's name in a cached file's name; ``None`` if it is none of ours."""
+    found = re.fullmatch(r"(.+)-[0-9a-f]{16}-\d+\.safetensors", cached.name)
+    return found[1] if found else None
