@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
+
+from longpole_analytics.finding import find
+from longpole_collector import open_reader
 
 ROOT = Path(__file__).parents[2]
 WINGS = {
@@ -93,6 +97,25 @@ def test_the_readmes_python_example_runs_as_it_stands(tmp_path: Path) -> None:
     assert blocks
     for block in blocks:
         compile(block, "README.md", "exec")
+
+
+def test_the_readmes_finding_is_what_the_sample_data_says() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    shown = next(block for block in _blocks(readme) if block.startswith("What we found"))
+    objective = re.search(r"objective of (\d+) ms", shown)
+    assert objective
+    reader = open_reader(files=[ROOT / "sample_data" / "demo.parquet"])
+    traces, stages, calls = (
+        pl.DataFrame(reader.sql(f"SELECT * FROM {view}"))
+        for view in ("traces", "trace_stages", "calls")
+    )
+    reader.close()
+    finding = find(traces, stages, calls, objective_ms=float(objective[1]))
+    assert finding
+    lines = [f"  {label:<10} {text}" for label, text in finding.lines()]
+    num_spans = traces["num_spans"].sum()
+    head = f"What we found ({traces.height} workflows, {num_spans} spans)"
+    assert shown.splitlines() == [head, *lines]
 
 
 def test_help_imports_nothing_heavy() -> None:

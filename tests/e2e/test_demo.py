@@ -1,5 +1,8 @@
 """One line, a real model, a real workload: the planted fault is found and times add up."""
 
+import json
+import subprocess
+
 import pytest
 
 from longpole.vocab import ENGINE_TTFT_STAGES
@@ -81,14 +84,9 @@ def test_every_workflow_is_stored_whole(demo_run: DemoRun, demo_store: Reader) -
 
 
 def test_explain_reads_the_slowest_trace(demo_run: DemoRun, demo_store: Reader) -> None:
-    import json
-    import subprocess
-
     rows = demo_store.sql("SELECT trace_id FROM traces ORDER BY wall_ns DESC LIMIT 1").to_pylist()
     trace_id = rows[0]["trace_id"]
-    # The store is open in this process; a file of the trace needs no lock.
     command = longpole_command("explain", trace_id[:12], "--db", str(demo_run.db), "--json")
-    demo_store.close()
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

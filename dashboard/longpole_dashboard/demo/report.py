@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -56,14 +57,14 @@ class Outcome:
             and found.where.get("prompt_version") == self.played.planted_version
         )
 
-    def text(self) -> str:
-        """The finding as aligned lines for a terminal."""
+    def text(self, db: Path) -> str:
+        """The finding as aligned lines for a terminal; ``db`` is where the traces lie."""
         head = f"What we found ({self.played.num_workflows} workflows, {self.num_spans} spans)"
         if self.finding is None:
             return f"{head}\n  nothing: no route is slow with enough requests to say why"
         lines = [f"  {label:<10} {printable(line)}" for label, line in self.finding.lines()]
-        exemplar = self.finding.exemplars[0][:12] if self.finding.exemplars else "TRACE"
-        return "\n".join([head, *lines, f"Next   longpole explain {exemplar}"])
+        next_steps = [f"Next   longpole explain {t[:12]} --db {db}" for t in self.finding.exemplars]
+        return "\n".join([head, *lines, *next_steps[:1]])
 
     def document(self) -> dict[str, Any]:
         """The same for scripts: schema ``longpole.demo/1``."""

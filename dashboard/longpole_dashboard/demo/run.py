@@ -70,7 +70,7 @@ def run(options: Options) -> int:
                 document = {**outcome.document(), "dashboard": parts.dashboard}
                 print(json.dumps(document), flush=True)  # noqa: T201 - the command's product
             else:
-                print(f"\n{outcome.text()}", flush=True)  # noqa: T201 - the command's product
+                print(f"\n{outcome.text(options.db)}", flush=True)  # noqa: T201 - the command's product
             if not outcome.is_found:
                 say.print("The planted fault was not found in this run.")
             if not options.exit_after:
