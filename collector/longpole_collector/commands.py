@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from longpole.config import settings
-from longpole_collector.settings import DEFAULTS, load_settings
+from longpole.errors import UsageError
+from longpole_collector.settings import configured_folder, load_settings
 
 if TYPE_CHECKING:
     from longpole_collector.stores.base import Reader
@@ -26,10 +26,18 @@ _file = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 def _where(command: _F) -> _F:
-    """The options that say whose data: ``--db``, ``--url``, ``--file``."""
+    """The options that say whose data: ``--db``, ``--project``, ``--url``, ``--file``."""
+    command = click.option("--file", "files", type=_file, multiple=True, help="A trace file.")(
+        command
+    )
+    return _place(command)
+
+
+def _place(command: _F) -> _F:
+    """The options that name a collector or a folder: ``--db``, ``--project``, ``--url``."""
     for option in (
-        click.option("--file", "files", type=_file, multiple=True, help="A trace file."),
         click.option("--url", help="HTTP address of a running collector."),
+        click.option("--project", help="Project in the data folder [default]."),
         click.option("--db", type=click.Path(path_type=Path), help="Data folder [./.longpole]."),
     ):
         command = option(command)
@@ -55,8 +63,12 @@ def collect(
             f"longpole collect: http {collector.http}, grpc {collector.grpc}, data {chosen.db}",
             err=True,
         )
-        if not (collector.http.is_loopback and collector.grpc.is_loopback):
-            click.echo("WARNING: open to other machines, nobody has to show a key", err=True)
+        for address in (collector.http, collector.grpc):
+            if not address.is_loopback and chosen.is_open(address):
+                click.echo(
+                    f"WARNING: {address} is open to other machines, nobody has to show a key",
+                    err=True,
+                )
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     run(chosen, started)
@@ -64,14 +76,16 @@ def collect(
 
 @click.command("import")
 @click.argument("files", type=_file, nargs=-1, required=True)
-@click.option("--db", type=click.Path(path_type=Path), help="Data folder [./.longpole].")
-@click.option("--url", help="HTTP address of a running collector.")
+@_place
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def import_files(files: tuple[Path, ...], db: Path | None, url: str | None, as_json: bool) -> None:
+def import_files(
+    files: tuple[Path, ...], db: Path | None, project: str | None, url: str | None, as_json: bool
+) -> None:
     """Load trace files: OTLP (protobuf, JSON, JSON Lines), Jaeger's JSON, our Parquet export."""
     from longpole_collector.importing import import_all
 
-    done = import_all(files, db=None if url else _folder(db), url=url)
+    folder = _folder(db, project, url)
+    done = import_all(files, db=None if url else folder, url=url)
     if as_json:
         click.echo(json.dumps({"schema": "longpole.import/1", **done._asdict()}))
     else:
@@ -90,7 +104,12 @@ def import_files(files: tuple[Path, ...], db: Path | None, url: str | None, as_j
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
 @_where
 def export_files(
-    form: str, out: Path, db: Path | None, url: str | None, files: tuple[Path, ...]
+    form: str,
+    out: Path,
+    db: Path | None,
+    project: str | None,
+    url: str | None,
+    files: tuple[Path, ...],
 ) -> None:
     """Write every span to a file that `longpole import` reads back.
 
@@ -99,7 +118,7 @@ def export_files(
     from longpole_collector.files import write_jaeger, write_jsonl, write_parquet
 
     write = {"jsonl": write_jsonl, "parquet": write_parquet, "jaeger": write_jaeger}[form]
-    with _reader(db, url, files) as reader:
+    with _reader(db, project, url, files) as reader:
         num_spans = write(reader, out)
     click.echo(f"spans {num_spans}")
 
@@ -109,12 +128,17 @@ def export_files(
 @_where
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def query(
-    sql: str, db: Path | None, url: str | None, files: tuple[Path, ...], as_json: bool
+    sql: str,
+    db: Path | None,
+    project: str | None,
+    url: str | None,
+    files: tuple[Path, ...],
+    as_json: bool,
 ) -> None:
     """Run one read-only statement over the views spans, calls, traces, trace_stages."""
     from longpole_collector.documents import query_document
 
-    with _reader(db, url, files) as reader:
+    with _reader(db, project, url, files) as reader:
         document = query_document(reader.sql(sql))
     if as_json:
         click.echo(json.dumps(document, ensure_ascii=False))
@@ -147,21 +171,26 @@ def doctor(db: Path | None, url: str | None, as_json: bool) -> None:
 
 
 @contextmanager
-def _reader(db: Path | None, url: str | None, files: Sequence[Path]) -> Iterator["Reader"]:
+def _reader(
+    db: Path | None, project: str | None, url: str | None, files: Sequence[Path]
+) -> Iterator["Reader"]:
     """The reader that the options name; the configured data folder when they name none."""
     from longpole_collector.stores import open_reader
 
-    if not url and not files:
-        db = _folder(db)
-    reader = open_reader(db=db, url=url, files=files)
+    reader = open_reader(db=_folder(db, project, url or files), url=url, files=files)
     try:
         yield reader
     finally:
         reader.close()
 
 
-def _folder(db: Path | None) -> Path:
-    return db or Path(str(settings("collector", DEFAULTS)["db"].value))
+def _folder(db: Path | None, project: str | None, other: object) -> Path | None:
+    """The folder that the options name; as given if ``other`` says where the data is."""
+    if not other:
+        return configured_folder(db, project)
+    if project:
+        raise UsageError("--project goes with a data folder; with --url the key decides it")
+    return db
 
 
 def _draw(document: dict[str, Any]) -> None:

@@ -1,22 +1,46 @@
 """What people wrote and what models answered does not belong in a latency store.
 
-Attributes known to hold prompts, answers, tool arguments or documents are dropped unless the
-owner keeps them; their length stays. Credentials and URL queries are dropped always; long
-values are cut. This is the one list of such keys, for every dialect.
+Attributes known to hold prompts, answers, tool arguments or documents are dropped by default;
+their length and a keyed hash stay, so that equal values can be told from different ones. Their
+owner may have them redacted or kept, project by project. Credentials and URL queries are dropped
+always, ids of users and sessions become pseudonyms always, long values are cut. This is the one
+list of such keys, for every dialect.
 """
 
+import hmac
+import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, Literal
 
-from longpole_collector.decode.raw import RawEvent, text
+from longpole.errors import Unreachable
+from longpole.vocab import Span
+from longpole_collector.decode.raw import RawEvent, RawLink, Value, text
+from longpole_collector.health import Health
+from longpole_collector.keys import DEFAULT_PROJECT
+from longpole_collector.redact import Redactor
+from longpole_collector.settings import PROJECTS_FOLDER, ProjectSettings, load_settings
 
 MAX_VALUE_CHARS: Final = 16 * 1024
 MAX_ATTRIBUTES: Final = 256
 CUT_FLAG: Final = "attributes_cut"
+KEY_FILE: Final = "pseudonym.key"
+Content = Literal["drop", "redact", "keep"]
+"""What is done with prompts, answers, tool arguments and documents."""
 
+_KEY_BYTES: Final = 32
+_HASH_BYTES: Final = 8
+_MAX_PSEUDONYMS: Final = 4096
+_MARGIN_CHARS: Final = 4096
+_REDACT_CHARS: Final = MAX_VALUE_CHARS + _MARGIN_CHARS
+"""Rules see this much of a value, so that what begins in the part that stays is seen whole."""
+_PSEUDONYM: Final = re.compile(r"h:[0-9a-f]{16}")
 _CONTENT_PREFIXES: Final = (
     "gen_ai.input.messages",
     "gen_ai.output.messages",
@@ -105,78 +129,225 @@ _SECRET: Final = re.compile(
     r"(^|[._-])(authorization|cookie|set[_-]cookie|api[_-]?key|password|secret)$", re.IGNORECASE
 )
 _URLS: Final = frozenset(("url.full", "http.url", "http.target"))
+_PERSON: Final = re.compile(
+    r"(^|[._-])((end[._]?)?user|session|conversation|customer)[._]?(id|email)$"
+    r"|(^|\.)(enduser\.pseudo\.id|user\.(name|full_name))$"
+    r"|^(gen_ai\.request|llm|mlflow\.trace)\.user$|^mlflow\.trace\.session$"
+    r"|^langsmith\.metadata\.thread_id$",
+    re.IGNORECASE,
+)
+"""Ids of users and sessions, in the words of every dialect."""
 _MESSAGE_EVENTS: Final = ("gen_ai.",)
 _MESSAGE_KEYS: Final = frozenset(
     ("content", "message", "messages", "tool_calls", "arguments", "body")
 )
 
 
-class _Action(Enum):
+class Action(Enum):
+    """What is done with an attribute."""
+
     KEEP = 0
+    """Stored as it is."""
     CONTENT = 1
+    """Dropped, redacted or kept as the policy says."""
     SECRET = 2
+    """Dropped."""
     URL = 3
-
-
-class Scrubbed(NamedTuple):
-    """How many values were dropped as content, dropped as credentials, and cut."""
-
-    num_content: int = 0
-    num_secret: int = 0
-    num_cut: int = 0
-
-
-def scrub(attributes: dict[str, Any], *, keep_content: bool = False) -> Scrubbed:
-    """Clean attributes in place.
-
-    A dropped content value leaves ``<key>.length``, its characters as text.
-
-    Args:
-        attributes: text values, or raw ones of an event.
-        keep_content: leave prompts and answers in; credentials still go.
-    """
-    num_content = num_secret = num_cut = 0
-    for key in tuple(attributes):
-        action = _action(key)
-        value = attributes[key]
-        if action is _Action.CONTENT and not keep_content:
-            attributes[f"{key}.length"] = str(len(text(value)))
-            del attributes[key]
-            num_content += 1
-        elif action is _Action.SECRET:
-            del attributes[key]
-            num_secret += 1
-        elif isinstance(value, str):
-            if action is _Action.URL and "?" in value:
-                value = attributes[key] = value.partition("?")[0]
-            if len(value) > MAX_VALUE_CHARS:
-                attributes[key] = value[:MAX_VALUE_CHARS]
-                num_cut += 1
-    for key in tuple(attributes)[MAX_ATTRIBUTES:]:
-        del attributes[key]
-        num_cut += 1
-    return Scrubbed(num_content, num_secret, num_cut)
-
-
-def scrub_events(events: Sequence[RawEvent], *, keep_content: bool = False) -> Scrubbed:
-    """Clean the events' attributes in place; message events lose their bodies too."""
-    totals = [0, 0, 0]
-    for event in events:
-        if event.name.startswith(_MESSAGE_EVENTS) and not keep_content:
-            for key in _MESSAGE_KEYS & event.attributes.keys():
-                event.attributes[f"{key}.length"] = len(text(event.attributes.pop(key)))
-                totals[0] += 1
-        for i, num in enumerate(scrub(event.attributes, keep_content=keep_content)):
-            totals[i] += num
-    return Scrubbed(*totals)
+    """Stored without its query."""
+    PERSON = 4
+    """Stored as a pseudonym."""
 
 
 @lru_cache(maxsize=4096)
-def _action(key: str) -> _Action:
+def action(key: str) -> Action:
+    """What is done with the attribute of that key, of a span, an event or a link.
+
+    A key of a resource (``resource.`` before it) is judged by the rest of it.
+    """
+    key = key.removeprefix("resource.")
     if _SECRET.search(key) or key == "url.query":
-        return _Action.SECRET
-    if key.endswith(".length"):
-        return _Action.KEEP
+        return Action.SECRET
+    if key.endswith((".length", ".hash")):
+        return Action.KEEP
     if key.startswith(_CONTENT_PREFIXES) or _PROMPT.match(key):
-        return _Action.CONTENT
-    return _Action.URL if key in _URLS else _Action.KEEP
+        return Action.CONTENT
+    if _PERSON.search(key):
+        return Action.PERSON
+    return Action.URL if key in _URLS else Action.KEEP
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a project stores of what people said and who they are."""
+
+    content: Content = "drop"
+    key: bytes = field(default_factory=lambda: os.urandom(_KEY_BYTES), repr=False)
+    """Key of the hashes and pseudonyms; a random one, for what is kept in memory only."""
+    rules: tuple[str, ...] = ()
+    """The owner's expressions for ``redact``, see :mod:`longpole_collector.redact`."""
+
+
+class Scrubber:
+    """Cleans spans by a policy; used by one thread at a time."""
+
+    pseudonym: Callable[[str], str]
+    """The pseudonym of a user's or session's id: ``h:`` and 16 hex digits.
+
+    Equal ids have equal ones within a project. Empty text and what is a pseudonym already stay,
+    so that an export can be imported again; quotes around an id (JSON) do not count.
+    """
+
+    def __init__(self, policy: Policy, health: Health) -> None:
+        """``health`` counts values dropped, redacted and cut (``values_dropped``).
+
+        Raises:
+            UsageError: a redaction rule cannot be used.
+        """
+        self.policy = policy
+        self._health = health
+        self._redactor = Redactor(policy.rules)
+        self.pseudonym = lru_cache(_MAX_PSEUDONYMS)(self._pseudonym)
+
+    def digest(self, value: str) -> str:
+        """The keyed hash of a dropped value, 16 hex digits (HMAC-SHA256, RFC 2104)."""
+        message = value.encode(errors="surrogatepass")
+        return hmac.digest(self.policy.key, message, "sha256")[:_HASH_BYTES].hex()
+
+    def clean(
+        self, span: Span, events: Sequence[RawEvent] = (), links: Sequence[RawLink] = ()
+    ) -> Span:
+        """The span as it may be stored, its events and links within as JSON text.
+
+        A content value that is dropped leaves ``<key>.length``, its characters, and
+        ``<key>.hash``. The attributes given are changed in place.
+
+        Args:
+            span: a canonical span; its attributes are text.
+            events: its events as sent.
+            links: its links as sent.
+        """
+        if self._clean(span.attributes, length=str):
+            span.flags.append(CUT_FLAG)
+        if span.conversation_id:
+            span = span._replace(conversation_id=self.pseudonym(span.conversation_id))
+        if not events and not links:
+            return span
+        for event in events:
+            self._clean(event.attributes, is_message=event.name.startswith(_MESSAGE_EVENTS))
+        for link in links:
+            self._clean(link.attributes)
+        return span._replace(
+            events=_json([event._asdict() for event in events]),
+            links=_json([link._asdict() for link in links]),
+        )
+
+    def _clean(
+        self,
+        attributes: dict[str, Any],
+        *,
+        is_message: bool = False,
+        length: Callable[[int], str | int] = int,
+    ) -> int:
+        """Clean attributes in place; returns how many were cut."""
+        names = tuple(attributes)
+        num_cut = len(names[MAX_ATTRIBUTES:])
+        for key in names[MAX_ATTRIBUTES:]:
+            del attributes[key]
+        for key in names[:MAX_ATTRIBUTES]:
+            found = Action.CONTENT if is_message and key in _MESSAGE_KEYS else action(key)
+            value = attributes[key]
+            if found is Action.SECRET:
+                del attributes[key]
+                self._health.add("values_dropped", "secret")
+                continue
+            if found is Action.CONTENT and self.policy.content == "drop":
+                said = text(attributes.pop(key))
+                attributes[f"{key}.length"] = length(len(said))
+                attributes[f"{key}.hash"] = self.digest(said)
+                self._health.add("values_dropped", "content")
+                continue
+            if found is Action.CONTENT and self.policy.content == "redact":
+                value, is_cut = self._redact(value)
+                num_cut += is_cut
+            elif found is Action.PERSON:
+                value = self.pseudonym(text(value))
+            elif found is Action.URL and isinstance(value, str):
+                value = value.partition("?")[0]
+            if isinstance(value, str) and len(value) > MAX_VALUE_CHARS:
+                value = value[:MAX_VALUE_CHARS]
+                num_cut += 1
+            attributes[key] = value
+        if num_cut:
+            self._health.add("values_dropped", "too_long", num_cut)
+        return num_cut
+
+    def _redact(self, value: Value) -> tuple[Value, bool]:
+        """The value without what the rules find, and whether its end was cut off."""
+        said = text(value)
+        redacted = self._redactor.clean(said[:_REDACT_CHARS])
+        if redacted != said[:_REDACT_CHARS]:
+            self._health.add("values_dropped", "redacted")
+        elif len(said) <= MAX_VALUE_CHARS:
+            return value, False
+        if len(said) > _REDACT_CHARS:
+            redacted = redacted[:-_MARGIN_CHARS]
+        return redacted[:MAX_VALUE_CHARS], len(said) > MAX_VALUE_CHARS
+
+    def _pseudonym(self, value: str) -> str:
+        name = value.strip('"')
+        if not name or _PSEUDONYM.fullmatch(name):
+            return name
+        return f"h:{self.digest(name)}"
+
+
+def make_policy(folder: Path, own: ProjectSettings) -> Policy:
+    """The policy of the project that lies in a folder, by its settings.
+
+    Raises:
+        Unreachable: the key of its pseudonyms cannot be read or made.
+    """
+    return Policy(own.content, load_key(folder), own.redact)
+
+
+def policy_of(folder: Path) -> Policy:
+    """The policy of the project that lies in a folder, for who works there without a collector.
+
+    Raises:
+        UsageError: the configuration cannot be used.
+        Unreachable: the key of its pseudonyms cannot be read or made.
+    """
+    name = folder.name if folder.parent.name == PROJECTS_FOLDER else DEFAULT_PROJECT
+    return make_policy(folder, load_settings().project(name))
+
+
+def load_key(folder: Path) -> bytes:
+    """The key of a data folder's pseudonyms; made when it has none, for its owner's eyes only.
+
+    Raises:
+        Unreachable: the file cannot be read or made, or holds no key.
+    """
+    path = folder / KEY_FILE
+    draft = folder / f"{KEY_FILE}.{os.getpid()}"
+    try:
+        if not path.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.touch(mode=0o600)
+            draft.write_bytes(os.urandom(_KEY_BYTES))
+            with suppress(FileExistsError):  # another process was first
+                path.hardlink_to(draft)
+            draft.unlink()
+        key = path.read_bytes()
+    except OSError as error:
+        raise Unreachable(f"cannot read or make {path}: {error.strerror}") from error
+    if len(key) != _KEY_BYTES:
+        raise Unreachable(
+            f"{path} has {len(key)} bytes, not {_KEY_BYTES}: bring it back from a backup, or "
+            "remove it (users and sessions then get new pseudonyms)"
+        )
+    return key
+
+
+def _json(value: list[dict[str, Any]]) -> str | None:
+    if not value:
+        return None
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=text)

@@ -4,43 +4,37 @@ Every check says what it found and, unless all is well, what to do. Nothing is r
 nothing is written but two spans into a running collector (see ``doctor_probe``).
 """
 
+import importlib
 import os
 import platform
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from longpole.errors import UsageError
+from longpole.errors import LongpoleError, UsageError
+from longpole_collector.doctor_check import FAIL, OK, WARN, Check
+from longpole_collector.doctor_data import file_checks, folder_checks, has_spans, lack_checks
 from longpole_collector.doctor_ports import Listener, listener_on
+from longpole_collector.keys import DEFAULT_PROJECT
 from longpole_collector.settings import Settings, load_settings
 from longpole_collector.whereabouts import Whereabouts, find
 
-OK, WARN, FAIL = "ok", "warn", "fail"
-MIN_FREE_BYTES: Final = 1 << 30
+__all__ = ["FAIL", "OK", "WARN", "Check", "examine", "missing_extras"]
+
 DASHBOARD_PORT: Final = 8501
 ENGINE_PORT: Final = 8000
+_SHOWN: Final = ("opentelemetry-sdk", "duckdb", "pyarrow", "protobuf", "grpcio")
 _EXTRAS: Final = ("collector", "analytics", "dashboard", "engine")
+_CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _PROXIES: Final = frozenset(("http", "https", "all", "grpc"))
 _NEED: Final = re.compile(r"([\w.-]+).*;\s*extra == ['\"](\w+)['\"]$")
 """A requirement of an extra without further conditions."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One finding: ``status`` is ok, warn or fail; ``fix`` is what to do, if anything."""
-
-    name: str
-    status: str
-    detail: str
-    fix: str | None = None
 
 
 def examine(db: Path | None = None, url: str | None = None) -> Iterator[Check]:
@@ -59,34 +53,56 @@ def examine(db: Path | None = None, url: str | None = None) -> Iterator[Check]:
     if problem:
         yield problem
     running = find(settings.db)
-    if db is not None or url is None:
-        yield _folder(settings.db)
-        yield _disk(settings.db)
+    is_here = db is not None or url is None
+    if is_here:
+        yield from folder_checks(settings.db)
         if running is None:
-            yield _database(settings.db)
+            yield from file_checks(settings.db)
+        yield _bind(settings)
+        yield _content(settings)
     yield from _ports(settings, running)
     yield _proxies()
+    if "engine" not in missing:
+        yield _torch()
     where = _doors(url, settings, running)
-    if where is None:
+    if where is not None:
+        from longpole_collector.doctor_probe import probe
+
+        yield from probe(*where)
+    else:
+        if has_spans(settings.db):
+            yield from _last_spans(settings.db)
         fix = f"longpole collect --db {settings.db}"
         yield Check("collector", WARN, f"none runs on {settings.db}", fix)
-        return
-    from longpole_collector.doctor_probe import probe
 
-    yield from probe(*where)
+
+def _last_spans(folder: Path) -> Iterator[Check]:
+    """What the spans of a folder lack that no collector holds."""
+    from longpole_collector.stores.duckdb import DuckStore
+
+    try:
+        store = DuckStore(folder, is_read_only=True)
+    except LongpoleError as error:
+        yield Check("attributes", WARN, f"the last spans cannot be read: {error}")
+        return
+    yield from lack_checks(store)
+    store.close()
 
 
 def _doors(
     url: str | None, settings: Settings, running: Whereabouts | None
-) -> tuple[str, str] | None:
-    """The HTTP and gRPC addresses to try; a collector's on another machine has our gRPC port."""
+) -> tuple[str, str, str | None] | None:
+    """The HTTP and gRPC addresses to try, and the key to show there.
+
+    A collector's on another machine has our gRPC port.
+    """
     if running and url in (None, running.url):
-        return running.url, running.grpc
+        return running.url, running.grpc, running.key
     if url is None:
         return None
     host = urlsplit(url).hostname or settings.grpc_address.host
     bracketed = f"[{host}]" if ":" in host else host
-    return url.rstrip("/"), f"{bracketed}:{settings.grpc_address.port}"
+    return url.rstrip("/"), f"{bracketed}:{settings.grpc_address.port}", settings.api_key
 
 
 def missing_extras() -> dict[str, list[str]]:
@@ -108,9 +124,10 @@ def _is_installed(package: str) -> bool:
 
 
 def _versions() -> Check:
+    others = ", ".join(f"{name} {metadata.version(name)}" for name in _SHOWN if _is_installed(name))
     detail = (
         f"longpole {metadata.version('longpole')}, Python {platform.python_version()}, "
-        f"{platform.system()} {platform.machine()}, {sys.prefix}"
+        f"{platform.system()} {platform.machine()}, {sys.prefix}; {others}"
     )
     return Check("versions", OK, detail)
 
@@ -135,60 +152,44 @@ def _settings(db: Path | None) -> tuple[Settings, Check | None]:
         return defaults, Check("settings", FAIL, str(error), fix)
 
 
-# --- the folder ---------------------------------------------------------------------------------
-def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
-    here = folder.resolve()
-    return next(path for path in (here, *here.parents) if path.exists())
+# --- who is let in, what is kept ----------------------------------------------------------------
+def _bind(settings: Settings) -> Check:
+    """Whether an address that others reach asks for a key."""
+    addresses = (settings.http_address, settings.grpc_address)
+    beyond = [str(address) for address in addresses if not address.is_loopback]
+    if not beyond:
+        return Check("bind", OK, "loopback only: no other machine reaches the collector")
+    where = " and ".join(beyond)
+    if settings.insecure_no_auth:
+        fix = "longpole keys create, and take insecure_no_auth out"
+        return Check("bind", WARN, f"{where} lets everybody in, without a key", fix)
+    return Check("bind", OK, f"{where} lets in who shows a key")
 
 
-def _folder(folder: Path) -> Check:
-    there = _existing(folder)
-    fix = f"chown or chmod {there}, or pass another --db"
-    if not there.is_dir():
-        return Check("data folder", FAIL, f"{there} is no folder", "pass another --db")
-    if there != folder.resolve():
-        if os.access(there, os.W_OK | os.X_OK):
-            return Check("data folder", OK, f"{folder} is not there yet and can be made")
-        return Check("data folder", FAIL, f"{folder} cannot be made in {there}", fix)
+def _content(settings: Settings) -> Check:
+    """Whether prompts and answers are stored."""
+    projects = {DEFAULT_PROJECT, *settings.projects}
+    kept = {name: settings.project(name).content for name in sorted(projects)}
+    detail = ", ".join(f"{content} in {name}" for name, content in kept.items())
+    if _CAPTURE in os.environ:
+        detail += f"; {_CAPTURE} is set: what is started here may send prompts and answers"
+    keeping = [name for name, content in kept.items() if content == "keep"]
+    if keeping:
+        fix = f'content = "redact" or "drop" in [collector.projects.{keeping[0]}]'
+        return Check("content", WARN, f"prompts and answers: {detail}", fix)
+    return Check("content", OK, f"prompts and answers: {detail}")
+
+
+def _torch() -> Check:
+    """Where the reference engine would compute."""
     try:
-        with tempfile.TemporaryFile(dir=there) as file:
-            file.write(b"longpole")
-    except OSError as error:
-        return Check("data folder", FAIL, f"{folder}: {error.strerror or error}", fix)
-    return Check("data folder", OK, f"{folder} is writable")
-
-
-def _disk(folder: Path) -> Check:
-    free = shutil.disk_usage(_existing(folder)).free
-    detail = f"{free / (1 << 30):.1f} GiB free"
-    if free < MIN_FREE_BYTES:
-        return Check("disk", WARN, detail, "free some space, or move the data folder with --db")
-    return Check("disk", OK, detail)
-
-
-def _database(folder: Path) -> Check:
-    """The database of a folder that no collector holds, opened for reading only."""
-    import duckdb
-
-    from longpole_collector.stores.duckdb import FILE_NAME, SCHEMA_VERSION
-    from longpole_collector.stores.guard import first_line
-
-    path = folder / FILE_NAME
-    if not path.exists():
-        return Check("database", OK, f"{path} is not there yet")
-    try:
-        with duckdb.connect(str(path), read_only=True) as connection:
-            sql = "SELECT value FROM meta WHERE key = 'schema_version'"
-            row = connection.execute(sql).fetchone()
-    except duckdb.Error as error:
-        fix = "end the program that has it open; if none has, restore the file from a copy"
-        return Check("database", FAIL, first_line(error), fix)
-    version = int(row[0]) if row else 0
-    detail = f"{path} opens, schema {version}, this longpole writes {SCHEMA_VERSION}"
-    if version > SCHEMA_VERSION:
-        return Check("database", FAIL, detail, "pip install --upgrade longpole")
-    return Check("database", OK, detail)
+        torch = importlib.import_module("torch")
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        detail = f"torch {torch.__version__} on {device}, {torch.get_num_threads()} threads"
+    except (ImportError, OSError, RuntimeError) as error:
+        fix = "pip install --force-reinstall 'longpole[engine]'"
+        return Check("torch", WARN, f"torch cannot be used: {str(error).splitlines()[0]}", fix)
+    return Check("torch", OK, detail)
 
 
 # --- ports and proxies --------------------------------------------------------------------------

@@ -15,12 +15,15 @@ import httpx
 
 from longpole.errors import BadInput, StoreBusy, Unreachable
 from longpole.vocab import Span
+from longpole_collector.content import Scrubber, policy_of
 from longpole_collector.decode import Format, RawSpan
 from longpole_collector.decode.raw import MAX_SPANS
 from longpole_collector.files import Piece, read
+from longpole_collector.health import Health
 from longpole_collector.otlp_out import to_otlp, to_raw
 from longpole_collector.rollup import load_rollup
-from longpole_collector.stores.duckdb import FILE_NAME, DuckStore
+from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.stores.remote import auth_headers
 from longpole_collector.whereabouts import find
 from longpole_collector.writer import Writer
 
@@ -51,6 +54,7 @@ def import_all(files: Sequence[Path], *, db: Path | None, url: str | None) -> Im
         BadInput: a file cannot be read; files before it are imported.
         Unreachable: store or collector cannot be reached.
     """
+    key: str | None = None
     if url is None and db is not None:
         try:
             return _into_folder(files, db)
@@ -58,8 +62,8 @@ def import_all(files: Sequence[Path], *, db: Path | None, url: str | None) -> Im
             running = find(db)
             if running is None:
                 raise
-            url = running.url
-    with httpx.Client(timeout=60.0, trust_env=False) as client:
+            url, key = running.url, running.key
+    with httpx.Client(timeout=60.0, trust_env=False, headers=auth_headers(key)) as client:
         poster = _Poster(client, str(url).rstrip("/"))
         done = [poster.post_file(path) for path in files]
         poster.wait_settled()
@@ -77,24 +81,25 @@ def import_into(writer: Writer, path: Path) -> Imported:
     waiting: list[Span] = []
     for piece in read(path):
         if isinstance(piece, Piece):
-            waiting += writer.normalise(piece.body.spans(time.time_ns()))
+            waiting += writer.spans(piece.body.spans(time.time_ns()))
             num_rejected += piece.body.num_rejected
             reason = reason or piece.body.reason
         else:
-            waiting += piece
+            waiting += [writer.cleaned(span) for span in piece]
         if len(waiting) >= _BATCH_SPANS:
             num_spans += len(waiting)
-            num_new += writer.write(waiting)
+            num_new += writer.write_spans(waiting)
             waiting = []
     num_spans += len(waiting)
-    num_new += writer.write(waiting)
+    num_new += writer.write_spans(waiting)
     return Imported(num_spans, num_new, num_rejected, reason)
 
 
 def _into_folder(files: Sequence[Path], folder: Path) -> Imported:
-    store = DuckStore(folder / FILE_NAME)
+    store = DuckStore(folder)
     try:
-        writer = Writer(store, load_rollup())
+        health = Health()
+        writer = Writer(store, load_rollup(), health, scrubber=Scrubber(policy_of(folder), health))
         done = [import_into(writer, path) for path in files]
         writer.settle(everything=True)
     finally:

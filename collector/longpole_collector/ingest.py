@@ -1,9 +1,9 @@
 """The whole write path on one screen.
 
-    door -> accept: decompress, parse, refuse what is bad  (door's thread)
+    door -> accept: decompress, check, refuse what is bad  (door's thread)
          -> log: body as received, group fdatasync          (wal)
          -> the sender gets its answer
-         -> batch -> dialect -> store -> roll-up            (ingest thread)
+         -> batch -> decode -> store -> roll-up              (ingest thread)
 
 After a restart the ingest thread first reads back what the log has and the store has not; until
 then the doors say 503.
@@ -11,6 +11,7 @@ then the doors say 503.
 
 import asyncio
 import logging
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -20,22 +21,31 @@ from threading import Event, Thread
 from typing import Final, NamedTuple
 
 import duckdb
+import numpy as np
 
 from longpole.errors import BadInput, StoreBusy
-from longpole.vocab import Span
 from longpole_collector.batch import Batches, Budget, GroupCommit, Item
-from longpole_collector.decode import Body, Compression, Format, inflate, parse
-from longpole_collector.rollup import load_rollup
-from longpole_collector.stores.duckdb import FILE_NAME, DuckStore
-from longpole_collector.wal import Frame, Position, Wal
+from longpole_collector.decode import Compression, Format, Received, check, inflate
+from longpole_collector.decode.logs import parse_logs
+from longpole_collector.wal import Frame, Position, Signal, Wal
 from longpole_collector.writer import Writer
 
 WAL_FOLDER: Final = "wal"
-BATCH_AGE_S: Final = 0.2
-BATCH_SPANS: Final = 4096
+BATCH_SPANS: Final = 131_072
+_BATCH_AGE_S: Final = 0.2
+_LOADED_AGE_S: Final = 0.8
 _TICK_S: Final = 0.2
-_INLINE_BYTES: Final = 128 << 10
-_REPLAY_SPANS: Final = 16_384
+_SETTLE_TRACES: Final = 1000
+"""Rolled up in one go: about a third of a second, in which nothing is stored."""
+_MANY_TRACES: Final = 5000
+_PATIENCE_S: Final = 60.0
+"""While spans come faster than they can be stored, roll-ups wait this long at most."""
+_SAVE_SPANS: Final = 500_000
+_SAVE_S: Final = 20.0
+_SPAN_BYTES: Final = 1000
+"""The store is saved when it has taken this much, or for this long; the log keeps as much."""
+_INLINE_BYTES: Final = 512 << 10
+_REPLAY_SPANS: Final = 65_536
 _RETRY_S: Final = 1.0
 _NOWHERE: Final = Position(0, 0)
 
@@ -47,7 +57,10 @@ class NotReady(StoreBusy):
 
 
 class Receipt(NamedTuple):
-    """The answer to a request: spans taken, spans refused, and why the first of these was."""
+    """The answer to a request: spans taken, spans refused, and why the first of these was.
+
+    Of a logs request: events taken, records dropped, and why.
+    """
 
     num_accepted: int
     num_rejected: int
@@ -61,45 +74,51 @@ class Ingest:
         self,
         folder: Path,
         writer: Writer,
-        stored: Position,
         *,
         max_body_bytes: int,
-        max_queue_bytes: int,
+        budget: Budget,
     ) -> None:
         """Open the log.
 
         Args:
             folder: data folder; the log lies in it.
             writer: the way into the store.
-            stored: what of the log is in the store already.
             max_body_bytes: largest body, before and after decompression.
-            max_queue_bytes: most decompressed bytes that may wait for the store.
+            budget: the decompressed bytes that may wait for the store.
         """
         self.health = writer.health
-        self.budget = Budget(max_queue_bytes)
-        self.health.gauge("queue_bytes", self.budget.used_bytes)
+        self.budget = budget
         self._writer = writer
         self._max_body_bytes = max_body_bytes
-        self._stored = stored
-        self._wal = Wal(folder / WAL_FOLDER, stored)
-        self._batches = Batches(BATCH_AGE_S, BATCH_SPANS)
-        self._commits = GroupCommit(self._wal, self._batches.put, self._forget)
+        self._stored = writer.stored()
+        self._num_unsaved = 0
+        self._saved_s = self._settled_s = time.monotonic()
+        self._folder = folder
+        self._saved = self._stored
+        self._is_lost = False
+        self._wal = Wal(folder / WAL_FOLDER, self._stored)
+        self._batches = Batches(_BATCH_AGE_S, _LOADED_AGE_S, BATCH_SPANS)
+        self._commits = GroupCommit(self._wal, self._deliver, self._forget)
         self._parsers = ThreadPoolExecutor(2, "longpole-parse")
         self._is_ready = Event()
         self._is_closing = False
+        self._num_queued = 0
+        self._num_done = 0
         self._thread = Thread(target=self._run, name="longpole-ingest", daemon=True)
+        self.health.gauge("queue_spans", lambda: self._num_queued - self._num_done)
 
     @property
     def is_ready(self) -> bool:
         """Whether bodies are taken: replay is done, shutdown has not begun."""
-        return self._is_ready.is_set() and self._thread.is_alive() and not self._is_closing
+        is_working = self._thread.is_alive() and not self._is_closing and not self._is_lost
+        return self._is_ready.is_set() and is_working
 
     def start(self) -> None:
         """Start the ingest thread; it replays first."""
         self._thread.start()
 
     async def accept(self, body: bytes, form: Format, compression: Compression) -> Receipt:
-        """Take one body; its good spans are on disk when this returns.
+        """Take one body of spans; its good spans are on disk when this returns.
 
         Raises:
             TooLarge: larger than the limit, as sent or decompressed.
@@ -107,30 +126,24 @@ class Ingest:
             Full: too much waits to be stored.
             NotReady: starting, stopping, or the disk refuses.
         """
-        if not self.is_ready:
-            raise NotReady("the collector is not ready: try again")
-        self.budget.take(len(body))
-        taken = len(body)
-        try:
-            parsed, size = await self._parse(body, form, compression)
-            self.health.add("requests_received")
-            if parsed.num_rejected:
-                self.health.add("spans_rejected", num=parsed.num_rejected)
-            if parsed.num_spans:
-                if size > taken:
-                    self.budget.take(size - taken)
-                    taken = size
-                now_ns = time.time_ns()
-                item = Item(parsed, now_ns, taken, _NOWHERE)
-                taken = 0  # whoever has the item gives it back, also if the sender goes away
-                await self._commits.commit(Frame(form, compression, now_ns, body), item)
-                self.health.add("spans_received", num=parsed.num_spans)
-            return Receipt(parsed.num_spans, parsed.num_rejected, parsed.reason)
-        except OSError as error:
-            _log.error("the log cannot be written: %s", error)
-            raise NotReady(f"the log cannot be written: {error}") from error
-        finally:
-            self.budget.give(taken)
+        receipt = await self._accept(Signal.TRACES, body, form, compression)
+        self.health.add("requests_received")
+        if receipt.num_rejected:
+            self.health.add("spans_rejected", num=receipt.num_rejected)
+        if receipt.num_accepted:
+            self.health.add("spans_received", num=receipt.num_accepted)
+        return receipt
+
+    async def accept_logs(self, body: bytes, form: Format, compression: Compression) -> Receipt:
+        """Take one body of log records; its GenAI events are on disk when this returns.
+
+        Raises:
+            TooLarge, BadInput, Full, NotReady: as :meth:`accept`.
+        """
+        receipt = await self._accept(Signal.LOGS, body, form, compression)
+        if receipt.num_accepted:
+            self.health.add("events_received", num=receipt.num_accepted)
+        return receipt
 
     async def close(self) -> None:
         """Stop taking bodies, bring what was taken into the store, roll up, end the thread."""
@@ -139,41 +152,82 @@ class Ingest:
         self._batches.close()
         await asyncio.to_thread(self._thread.join)
         self._parsers.shutdown()
-        self._wal.close(self._stored)
+        self._wal.close(self._saved)
 
-    async def _parse(self, body: bytes, form: Format, compression: Compression) -> tuple[Body, int]:
-        if len(body) <= _INLINE_BYTES:
-            return self._parse_now(body, form, compression)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._parsers, self._parse_now, body, form, compression)
+    async def _accept(
+        self, signal: Signal, body: bytes, form: Format, compression: Compression
+    ) -> Receipt:
+        if not self.is_ready:
+            raise NotReady("the collector is not ready: try again")
+        self.budget.take(len(body))
+        taken = len(body)
+        try:
+            if len(body) <= _INLINE_BYTES and signal is Signal.TRACES:
+                plain, receipt = self._look(signal, body, form, compression)
+            else:
+                loop = asyncio.get_running_loop()
+                plain, receipt = await loop.run_in_executor(
+                    self._parsers, self._look, signal, body, form, compression
+                )
+            if receipt.num_accepted:
+                if len(plain) > taken:
+                    self.budget.take(len(plain) - taken)
+                    taken = len(plain)
+                now_ns = time.time_ns()
+                received = Received(plain, form, now_ns)
+                item = Item(signal, received, receipt.num_accepted, taken, _NOWHERE)
+                taken = 0  # whoever has the item gives it back, also if the sender goes away
+                await self._commits.commit(Frame(form, compression, now_ns, body, signal), item)
+            return receipt
+        except OSError as error:
+            _log.error("the log cannot be written: %s", error)
+            raise NotReady(f"the log cannot be written: {error}") from error
+        finally:
+            self.budget.give(taken)
 
-    def _parse_now(self, body: bytes, form: Format, compression: Compression) -> tuple[Body, int]:
+    def _look(
+        self, signal: Signal, body: bytes, form: Format, compression: Compression
+    ) -> tuple[bytes, Receipt]:
         plain = inflate(body, compression, self._max_body_bytes)
-        return parse(plain, form), len(plain)
+        if signal is Signal.TRACES:
+            return plain, Receipt._make(check(plain, form))
+        logs = parse_logs(plain, form)
+        return plain, Receipt(len(logs.events), logs.num_dropped, logs.reason)
+
+    def _deliver(self, item: Item) -> None:
+        self._num_queued += item.num_records
+        self._batches.put(item)
 
     def _forget(self, item: Item) -> None:
         self.budget.give(item.num_bytes)
 
     # --- the ingest thread ----------------------------------------------------------------------
     def _run(self) -> None:
-        self._stored = replay(self._wal, self._writer, self._stored)
+        self._stored = self._saved = replay(self._wal, self._writer)
         self._is_ready.set()
         num_waiting = self._settle()
-        while (batch := self._batches.next(_TICK_S if num_waiting else None)) is not None:
+        while (batch := self._batches.next(self._wait_s(num_waiting))) is not None:
             if batch:
                 self._store(batch)
             num_waiting = self._settle()
+            self._save_if_due()
         self._settle(everything=True)
+        self._save()
+
+    def _wait_s(self, num_waiting: int) -> float | None:
+        if num_waiting:
+            return _TICK_S
+        return _SAVE_S if self._num_unsaved else None
 
     def _store(self, batch: Sequence[Item]) -> None:
-        spans = [
-            span
-            for item in batch
-            for span in self._writer.normalise(item.body.spans(item.received_ns))
-        ]
+        traces = [item.received for item in batch if item.signal is Signal.TRACES]
+        logs = [item.received for item in batch if item.signal is Signal.LOGS]
+        rows = self._writer.read(traces)
         while True:
             try:
-                self._writer.write(spans, batch[-1].position)
+                if logs:
+                    self._writer.write_events(logs)
+                self._writer.write(rows, batch[-1].position)
                 break
             except duckdb.Error as error:  # the spans are safe in the log
                 _log.error("cannot store, trying again: %s", error)
@@ -181,60 +235,103 @@ class Ingest:
                     return
                 time.sleep(_RETRY_S)
         self._stored = batch[-1].position
-        self._wal.forget(self._stored)
+        self._num_unsaved += rows.num_rows + len(logs)
+        self._num_done += sum(item.num_records for item in batch)
         self.budget.give(sum(item.num_bytes for item in batch))
+        spans_of = [item.num_records for item in batch if item.signal is Signal.TRACES]
+        arrivals = np.repeat([each.received_ns for each in traces], spans_of)
+        self.health.observe_many("freshness_seconds", (time.time_ns() - arrivals) / 1e9)
 
     def _settle(self, *, everything: bool = False) -> int:
+        """Roll up what is due while nothing waits to be stored; spans come first.
+
+        Only when too many traces are dirty, or have been for long, spans have to wait.
+        """
         try:
-            return self._writer.settle(everything=everything)
+            while True:
+                before = self._writer.num_dirty()
+                now_s = time.monotonic()
+                is_behind = self._writer.is_behind()
+                is_free = self._batches.is_empty() or now_s - self._settled_s > _PATIENCE_S
+                if not (is_free or is_behind or everything):
+                    return before
+                num = _MANY_TRACES if is_behind else _SETTLE_TRACES
+                waiting = self._writer.settle(num, everything=everything)
+                self._num_unsaved += waiting != before
+                if self._batches.is_empty():
+                    self._settled_s = now_s
+                if waiting in (0, before) or everything or not self._batches.is_empty():
+                    return waiting
         except duckdb.Error as error:  # the traces stay dirty, also over a restart
             _log.error("cannot store roll-ups: %s", error)
             return 1
 
+    def _save_if_due(self) -> None:
+        is_long = time.monotonic() - self._saved_s > _SAVE_S
+        if self._num_unsaved >= _SAVE_SPANS or (self._num_unsaved and is_long):
+            self._save()
 
-def replay(wal: Wal, writer: Writer, stored: Position) -> Position:
+    def _save(self) -> None:
+        self._saved_s = time.monotonic()
+        needed = self._num_unsaved * _SPAN_BYTES
+        if shutil.disk_usage(self._folder).free < needed:
+            _log.error("no room to save %d spans: they stay in the log", self._num_unsaved)
+            return
+        try:
+            self._writer.save()
+        except duckdb.Error as error:
+            _log.error("cannot save the store, trying again: %s", error)
+            self._read_again()
+            return
+        self._saved = self._stored
+        self._wal.forget(self._saved)
+        self._num_unsaved = 0
+
+    def _read_again(self) -> None:
+        """After a save that failed: what the store has lost is read from the log once more."""
+        try:
+            replay(self._wal, self._writer, until=self._stored)
+        except duckdb.Error as error:
+            self._is_lost = True
+            _log.error("the store has failed, restart the collector (all is in the log): %s", error)
+
+
+def replay(wal: Wal, writer: Writer, until: Position | None = None) -> Position:
     """Bring what the log has and the store has not into the store; returns the place reached.
 
     What is in the log has passed the door's limits, whatever they were then.
+
+    Args:
+        wal: the log.
+        writer: the way into the store.
+        until: the place to stop at, while more is being written; nothing is saved then.
     """
-    spans: list[Span] = []
-    num_frames = 0
-    for position, frame in wal.replay(stored):
+    stored = writer.stored()
+    traces: list[Received] = []
+    num_frames = num_spans = 0
+    for position, frame in wal.replay(stored, until):
         stored = position
         num_frames += 1
         try:
             if frame is None:
                 raise BadInput("damaged")
             plain = inflate(frame.body, frame.compression, sys.maxsize)
-            body = parse(plain, frame.format, max_spans=None)  # the door let it in
-            spans += writer.normalise(body.spans(frame.received_ns))
+            received = Received(plain, frame.format, frame.received_ns)
+            if frame.signal is Signal.LOGS:
+                writer.write_events([received])
+            else:
+                num_spans += check(plain, frame.format, None).num_spans
+                traces.append(received)
         except BadInput as error:
             writer.health.add("log_frames_damaged")
             _log.warning("log at %d:%d: %s", *position, error)
-        if len(spans) >= _REPLAY_SPANS:
-            writer.write(spans, stored)
-            spans = []
+        if num_spans >= _REPLAY_SPANS:
+            writer.write(writer.read(traces), stored)
+            traces, num_spans = [], 0
     if num_frames:
-        writer.write(spans, stored)
-        wal.forget(stored)
+        writer.write(writer.read(traces), stored)
+        if until is None:
+            writer.save()
+            wal.forget(stored)
         _log.info("read %d requests back from the log", num_frames)
     return stored
-
-
-def recover(folder: Path) -> None:
-    """Bring what a killed collector left in its log into the store; nothing to do is fine.
-
-    Raises:
-        StoreBusy: a collector runs on the folder.
-    """
-    if not any((folder / WAL_FOLDER).glob("*.wal")):
-        return
-    store = DuckStore(folder / FILE_NAME)
-    try:
-        writer = Writer(store, load_rollup())
-        wal = Wal(folder / WAL_FOLDER, store.stored())
-        stored = replay(wal, writer, store.stored())
-        writer.settle(everything=True)
-        wal.close(stored)
-    finally:
-        store.close()

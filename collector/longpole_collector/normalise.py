@@ -1,93 +1,126 @@
-"""Raw spans -> canonical spans: which dialect reads a span, and what must not be stored.
+"""Received bodies -> rows of the store: which dialect reads a span, and what must not be stored.
 
 The choice is made once per instrumentation scope where the scope alone decides, else per span.
+Large batches take the fast way (``bulk``), which hands what is unusual back to here.
 """
 
-import json
 import logging
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
+
+from longpole.errors import BadInput
 from longpole.family import load
 from longpole.vocab import Span
-from longpole_collector.content import CUT_FLAG, Scrubbed, scrub, scrub_events
-from longpole_collector.decode.raw import RawLink, RawSpan, text
-from longpole_collector.dialects.base import FACTS, Dialect, draft
+from longpole_collector import bulk
+from longpole_collector.content import Scrubber
+from longpole_collector.decode import Format, Received, parse
+from longpole_collector.decode.raw import Attributes, RawSpan
+from longpole_collector.dialects.base import FACTS, Dialect, Plain, draft
 from longpole_collector.health import Health
+from longpole_collector.stores.schema import SPANS, to_arrow
 
 UNKNOWN: Final = "unknown"
+UNCLAIMED: Final = Plain(FACTS, 0)
+"""How a span nobody claims is read: generic fields, the facts it states, the rest as text."""
 _MAX_SCOPES: Final = 10_000
 _log = logging.getLogger("longpole.collector.normalise")
 
 
 def read_unknown(raw: RawSpan) -> Span:
-    """A span nobody claims: generic fields, the facts it states itself, the rest as text."""
-    return draft(raw, UNKNOWN, FACTS).span()
+    """A span nobody claims."""
+    return draft(raw, UNKNOWN, UNCLAIMED.rules).span()
 
 
-class Normaliser:
-    """Reads raw spans with the dialect that claims them."""
+class Reader:
+    """Reads bodies and raw spans with the dialects that claim them; for one thread at a time."""
 
-    def __init__(self, health: Health, *, keep_content: bool = False) -> None:
+    def __init__(self, health: Health, scrubber: Scrubber) -> None:
         members = load("longpole_collector.dialects", "DIALECT", Dialect)
-        self._dialects = sorted(members.values(), key=lambda dialect: dialect.order)
+        self.dialects = sorted(members.values(), key=lambda dialect: dialect.order)
+        self.health = health
+        self.scrubber = scrubber
         self._by_scope: dict[str, Dialect | None] = {}
-        self._health = health
-        self._keep_content = keep_content
+        self._marks = _marks_of(self.dialects)
+        self._bulk: Any = None
+
+    def table(self, received: Sequence[Received]) -> pa.Table:
+        """The rows of all spans of these bodies, in no particular order.
+
+        Columns, types and values are those of ``to_arrow(SPANS, ...)``; no bodies give no rows.
+        A body that cannot be read, which the door does not let in, is counted and left out.
+        """
+        num_bytes = sum(len(each.body) for each in received)
+        if num_bytes >= bulk.START_BYTES:
+            bulk.start()
+        is_plain = self.scrubber.policy.content == "drop"
+        if num_bytes >= bulk.MIN_BYTES and is_plain and bulk.is_ready():
+            try:
+                return self._fast_table(received)
+            except Exception:  # noqa: BLE001 - a fault must not lose spans; counts may be too high
+                _log.exception("a batch is read one by one: the compiled loops failed")
+                self._bulk = None
+        return to_arrow(SPANS, [span for each in received for span in self.read(each)])
+
+    def _fast_table(self, received: Sequence[Received]) -> pa.Table:
+        if self._bulk is None:
+            from longpole_collector.bulk.table import Bulk
+
+            self._bulk = Bulk(self, UNKNOWN, UNCLAIMED)
+        return self._bulk.table(received)
+
+    def read(self, received: Received) -> list[Span]:
+        """The canonical spans of one body, read one by one."""
+        try:
+            body = parse(received.body, Format(received.format), max_spans=None)
+        except BadInput as error:
+            self.health.add("log_frames_damaged")
+            _log.warning("a body that was let in cannot be read: %s", error)
+            return []
+        return self.spans(body.spans(received.received_ns))
+
+    def spans(self, raws: Iterable[RawSpan]) -> list[Span]:
+        """The canonical spans of raw ones."""
+        return [self.span(raw) for raw in raws]
 
     def span(self, raw: RawSpan) -> Span:
         """The canonical span; never raises on what a sender may send."""
-        dialect = self._choose(raw)
+        dialect = self.choose(raw.scope, raw.attributes)
         if dialect is None:
-            self._health.add("spans_unknown_dialect")
+            self.health.add("spans_unknown_dialect")
             span = read_unknown(raw)
         else:
             try:
                 span = dialect.read(raw)
             except Exception:  # noqa: BLE001 - a plug-in's fault must not lose the span
-                self._health.add("dialect_errors", dialect.name)
+                self.health.add("dialect_errors", dialect.name)
                 _log.warning("dialect %s failed on span %s", dialect.name, raw.span_id)
                 span = read_unknown(raw)
-        scrubbed = scrub(span.attributes, keep_content=self._keep_content)
-        self._count(scrubbed)
-        if raw.events:
-            self._count(scrub_events(raw.events, keep_content=self._keep_content))
-        if scrubbed.num_cut:
-            span.flags.append(CUT_FLAG)
-        if raw.events or raw.links:
-            span = span._replace(events=_events(raw), links=_links(raw.links))
-        return span
+        return self.scrubber.clean(span, raw.events, raw.links)
 
-    def _choose(self, raw: RawSpan) -> Dialect | None:
-        if raw.scope in self._by_scope:
-            chosen = self._by_scope[raw.scope]
-        else:
-            chosen = next((d for d in self._dialects if d.claims(raw.scope, {})), None)
-            if len(self._by_scope) < _MAX_SCOPES:
-                self._by_scope[raw.scope] = chosen
-        return chosen or next(
-            (d for d in self._dialects if d.claims(raw.scope, raw.attributes)), None
-        )
+    def choose(self, scope: str, attributes: Attributes) -> Dialect | None:
+        """The dialect that claims a span; ``None`` if none does."""
+        owner = self.owner(scope)
+        if owner is not None or (self._marks is not None and self._marks.isdisjoint(attributes)):
+            return owner
+        return next((d for d in self.dialects if d.claims(scope, attributes)), None)
 
-    def _count(self, scrubbed: Scrubbed) -> None:
-        for cause, num in zip(("content", "secret", "too_long"), scrubbed, strict=True):
-            if num:
-                self._health.add("values_dropped", cause, num)
+    def owner(self, scope: str) -> Dialect | None:
+        """The dialect that claims all spans of a scope; ``None`` if the scope does not decide."""
+        if scope in self._by_scope:
+            return self._by_scope[scope]
+        chosen = next((d for d in self.dialects if d.claims(scope, {})), None)
+        if len(self._by_scope) < _MAX_SCOPES:
+            self._by_scope[scope] = chosen
+        return chosen
 
 
-def _events(raw: RawSpan) -> str | None:
-    return _json(
-        [
-            {"name": event.name, "time_ns": event.time_ns, "attributes": event.attributes}
-            for event in raw.events
-        ]
-    )
-
-
-def _links(links: list[RawLink]) -> str | None:
-    return _json([link._asdict() for link in links])
-
-
-def _json(value: list[dict[str, Any]]) -> str | None:
-    if not value:
-        return None
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=text)
+def _marks_of(dialects: Sequence[Dialect]) -> frozenset[str] | None:
+    """All attributes that make a dialect claim a span; ``None`` if they cannot be told."""
+    marks: set[str] = set()
+    for dialect in dialects:
+        if dialect.marks is None:
+            return None
+        marks |= dialect.marks
+    return frozenset(marks)

@@ -5,12 +5,13 @@ No logic but the protocol's: content types, status codes, partial success (OTLP 
 again.
 """
 
-import asyncio
+from math import ceil
+from time import perf_counter
 from typing import Final
 
 from google.rpc.status_pb2 import Status
 
-from longpole.errors import BadInput, LongpoleError, StoreBusy
+from longpole.errors import BadInput, LongpoleError, StoreBusy, Unreachable
 from longpole_collector.asgi import (
     Gone,
     Receive,
@@ -24,14 +25,18 @@ from longpole_collector.asgi import (
     respond_json,
 )
 from longpole_collector.batch import Full
-from longpole_collector.decode import Compression, Format, TooLarge, inflate
-from longpole_collector.ingest import Ingest
-from longpole_collector.signals import LOGS, METRICS, TRACES, Signal, count_records
+from longpole_collector.decode import Compression, Format, TooLarge
+from longpole_collector.doors import Door, Visit
+from longpole_collector.health import Health
+from longpole_collector.keys import NoKey, TooFast, WrongScope
+from longpole_collector.keys import Scope as KeyScope
+from longpole_collector.signals import LOGS, METRICS, TRACES, Export, take
 
 _SIGNALS: Final = {"/v1/traces": TRACES, "/v1/logs": LOGS, "/v1/metrics": METRICS}
 PATHS: Final = frozenset(_SIGNALS)
 RETRY_AFTER: Final = (b"retry-after", b"1")
 _TYPES: Final = {"application/x-protobuf": Format.PROTOBUF, "application/json": Format.JSON}
+_TYPE_NAMES: Final = {form: name for name, form in _TYPES.items()}
 _ENCODINGS: Final = {
     "": Compression.IDENTITY,
     "identity": Compression.IDENTITY,
@@ -39,21 +44,26 @@ _ENCODINGS: Final = {
     "deflate": Compression.DEFLATE,
 }
 # google.rpc codes of the Status a failed request gets
-_INVALID_ARGUMENT, _RESOURCE_EXHAUSTED, _UNAVAILABLE = 3, 8, 14
+_INVALID_ARGUMENT, _PERMISSION_DENIED, _RESOURCE_EXHAUSTED, _UNAVAILABLE = 3, 7, 8, 14
+_UNAUTHENTICATED = 16
 _STATUS_OF: Final[dict[type[LongpoleError], tuple[int, int, str]]] = {
+    NoKey: (401, _UNAUTHENTICATED, "no_key"),
+    WrongScope: (403, _PERMISSION_DENIED, "wrong_scope"),
+    TooFast: (429, _RESOURCE_EXHAUSTED, "too_fast"),
     Full: (429, _RESOURCE_EXHAUSTED, "full"),
-    StoreBusy: (503, _UNAVAILABLE, "not_ready"),
+    Unreachable: (503, _UNAVAILABLE, "not_ready"),
     TooLarge: (413, _INVALID_ARGUMENT, "too_large"),
     TooSlow: (408, _INVALID_ARGUMENT, "too_slow"),
     BadInput: (400, _INVALID_ARGUMENT, "bad_input"),
 }
+Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class OtlpHttp:
     """The ASGI door of the three OTLP paths."""
 
-    def __init__(self, ingest: Ingest, *, max_body_bytes: int, body_timeout_s: float) -> None:
-        self._ingest = ingest
+    def __init__(self, door: Door, *, max_body_bytes: int, body_timeout_s: float) -> None:
+        self._door = door
         self._max_body_bytes = max_body_bytes
         self._body_timeout_s = body_timeout_s
 
@@ -62,57 +72,57 @@ class OtlpHttp:
         if scope["method"] != "POST":
             await respond_json(send, 405, {"message": "only POST"}, ((b"allow", b"POST"),))
             return
+        health = self._door.projects.default.ingest.health
         form = _TYPES.get(media_type(scope))
-        if form is None:
-            self._refused("content_type")
-            message = "content type must be application/x-protobuf or application/json"
-            await respond_json(send, 415, {"code": _INVALID_ARGUMENT, "message": message})
-            return
         try:
-            answer = await self._answer(scope, receive, form)
+            visit = await self._door.admit(header(scope, b"authorization"), KeyScope.INGEST)
+            health = visit.health
+            if form is None:
+                health.add("requests_refused", "content_type")
+                message = "content type must be application/x-protobuf or application/json"
+                await respond_json(send, 415, {"code": _INVALID_ARGUMENT, "message": message})
+                return
+            answer = await self._answer(scope, receive, form, visit)
         except Gone:
-            self._refused("sender_gone")
+            health.add("requests_refused", "sender_gone")
         except LongpoleError as error:
-            await self._refuse(send, form, error)
+            await self._refuse(send, Format.JSON if form is None else form, error, health)
         else:
-            await respond(send, 200, answer, _type_name(form))
+            await respond(send, 200, answer, _TYPE_NAMES[form])
 
-    async def _answer(self, scope: Scope, receive: Receive, form: Format) -> bytes:
+    async def _answer(self, scope: Scope, receive: Receive, form: Format, visit: Visit) -> bytes:
+        since_s = perf_counter()
         compression = _ENCODINGS.get(header(scope, b"content-encoding"))
         if compression is None:
             raise BadInput("content encoding must be gzip, deflate or identity")
+        ingest = visit.project.ingest
         body = await read_body(
             scope,
             receive,
             limit_bytes=self._max_body_bytes,
             timeout_s=self._body_timeout_s,
-            budget=self._ingest.budget,
+            budget=ingest.budget,
         )
-        signal = _SIGNALS[scope["path"]]
-        if signal is TRACES:
-            receipt = await self._ingest.accept(body, form, compression)
-            return signal.answer(form, receipt.num_rejected, receipt.reason)
-        num = await asyncio.to_thread(self._count, body, form, compression, signal)
-        self._ingest.health.add("signals_dropped", signal.name, num)
-        return signal.refusal(form, num)
+        self._door.access.spend(visit.grant, len(body))
+        export = Export(_SIGNALS[scope["path"]], body, form, compression, "http", since_s)
+        return await take(export, ingest, self._max_body_bytes)
 
-    def _count(self, body: bytes, form: Format, compression: Compression, signal: Signal) -> int:
-        return count_records(inflate(body, compression, self._max_body_bytes), form, signal)
-
-    async def _refuse(self, send: Send, form: Format, error: LongpoleError) -> None:
+    async def _refuse(self, send: Send, form: Format, error: LongpoleError, health: Health) -> None:
         kind = next(kind for kind in _STATUS_OF if isinstance(error, kind))
         status, code, cause = _STATUS_OF[kind]
-        self._refused(cause)
-        headers = (RETRY_AFTER,) if isinstance(error, StoreBusy) else ()
+        health.add("requests_refused", cause)
+        headers = refusal_headers(error)
         if form is Format.JSON:
             await respond_json(send, status, {"code": code, "message": str(error)}, headers)
         else:
             body = Status(code=code, message=str(error)).SerializeToString()
-            await respond(send, status, body, _type_name(form), headers)
-
-    def _refused(self, cause: str) -> None:
-        self._ingest.health.add("requests_refused", cause)
+            await respond(send, status, body, _TYPE_NAMES[form], headers)
 
 
-def _type_name(form: Format) -> str:
-    return next(name for name, known in _TYPES.items() if known is form)
+def refusal_headers(error: LongpoleError) -> Headers:
+    """What a refusal says besides its body: when to come again, or how to show a key."""
+    if isinstance(error, NoKey):
+        return ((b"www-authenticate", b"Bearer"),)
+    if isinstance(error, TooFast):
+        return ((b"retry-after", str(ceil(error.wait_s)).encode()),)
+    return (RETRY_AFTER,) if isinstance(error, StoreBusy) else ()

@@ -1,137 +1,194 @@
-"""Read-only SQL for every other process, and the collector's own state.
+"""Runs readers' statements: bounded in number, answered as an Arrow stream or as JSON.
 
-``POST /api/v1/query`` takes ``{"sql": ..., "params": ...}`` and answers with an Arrow stream or
-JSON; ``/healthz``, ``/readyz`` and ``/metrics`` say how the collector does.
+A stream's first bytes are held back until they are many or all, so that most errors are still a
+clean refusal. An error after that breaks the connection off: the client sees an answer without
+an end, never a short one that looks whole.
 """
 
 import asyncio
+import io
+import logging
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
+from starlette.responses import Response
 
-from longpole.errors import BadInput, LongpoleError, StoreBusy, Unreachable
-from longpole_collector.asgi import (
-    Gone,
-    Receive,
-    Scope,
-    Send,
-    TooSlow,
-    header,
-    media_type,
-    read_body,
-    respond,
-    respond_json,
-    to_json,
-)
+from longpole.errors import LongpoleError
+from longpole_collector.asgi import Message, Receive, Scope, Send, to_json
 from longpole_collector.batch import Full
-from longpole_collector.decode import TooLarge
 from longpole_collector.documents import query_document
-from longpole_collector.ingest import Ingest
-from longpole_collector.stores.base import Reader, Value
-from longpole_collector.stores.remote import ARROW, QUERY_PATH
+from longpole_collector.stores.base import Params, Stream, Value
+from longpole_collector.stores.remote import ARROW
 
-_MAX_QUERY_BYTES: Final = 4 << 20
-_MAX_WAITING: Final = 64
-_STATUS_OF: Final[dict[type[LongpoleError], int]] = {
-    StoreBusy: 503,
-    Unreachable: 503,
-    TooLarge: 413,
-    TooSlow: 408,
-    BadInput: 400,
-}
+_MAX_QUERIES: Final = 32
+_NUM_THREADS: Final = 8
+_HELD_BACK_BYTES: Final = 4 << 20
+_T = TypeVar("_T")
+_log = logging.getLogger("longpole.collector.query")
 
 
-class _Query(BaseModel):
-    """The body of a query."""
+class Query(BaseModel):
+    """One read-only statement over the views, and its parameters by place or by name."""
 
     sql: str
     params: list[Value] | dict[str, Value] = []
 
 
-_QUERY: Final = TypeAdapter(_Query)
+class Source(Protocol):
+    """The part of a store that answers statements."""
+
+    def sql(self, query: str, params: Params = ()) -> pa.Table:
+        """The whole answer."""
+
+    def stream(self, query: str, params: Params = ()) -> AbstractContextManager[Stream]:
+        """The answer batch by batch."""
 
 
-class QueryHttp:
-    """The ASGI door of everything that is not OTLP."""
+class Queries:
+    """Runs statements in threads of its own."""
 
-    def __init__(self, reader: Reader, ingest: Ingest, *, body_timeout_s: float) -> None:
-        self._reader = reader
-        self._ingest = ingest
-        self._body_timeout_s = body_timeout_s
-        self._threads = ThreadPoolExecutor(8, "longpole-query")
-        self._num_waiting = 0
+    def __init__(self, fetch_timeout_s: float) -> None:
+        """``fetch_timeout_s`` bounds how long a reader may take to fetch its answer."""
+        self._fetch_timeout_s = fetch_timeout_s
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, "longpole-query")
+        self.num_running = 0
+        """Statements that run, or whose answer is fetched, now."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        path = scope["path"]
-        if scope["method"] != ("POST" if path == QUERY_PATH else "GET"):
-            await respond_json(send, 405, {"error": f"{path} has no {scope['method']}"})
-        elif path == QUERY_PATH:
-            await self._query(scope, receive, send)
-        elif path == "/healthz":
-            await respond_json(send, 200, {"status": "ok"})
-        elif path == "/readyz":
-            is_ready = self._ingest.is_ready
-            status = "ready" if is_ready else "not ready"
-            await respond_json(send, 200 if is_ready else 503, {"status": status})
-        elif path == "/metrics":
-            text = self._ingest.health.prometheus().encode()
-            await respond(send, 200, text, "text/plain; version=0.0.4; charset=utf-8")
-        else:
-            await respond_json(send, 404, {"error": f"no such path: {path}"})
+    async def json(self, source: Source, query: Query) -> Response:
+        """The answer as a document.
+
+        Raises:
+            Full: too many statements run.
+            LongpoleError: as the source's ``sql``.
+        """
+
+        def answer() -> bytes:
+            return to_json(query_document(source.sql(query.sql, query.params)))
+
+        with self._place():
+            return Response(await self._in_thread(answer), media_type="application/json")
+
+    async def send_arrow(self, source: Source, query: Query, send: Send) -> None:
+        """Send the answer as an Arrow IPC stream.
+
+        Raises:
+            Full: too many statements run.
+            LongpoleError: as the source's ``sql``; nothing was sent then.
+        """
+        with self._place():
+            chunks = _ipc(source, query)
+            try:
+                held = await self._in_thread(lambda: _hold_back(chunks))
+                headers = [(b"content-type", ARROW.encode())]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                await self._send_rest(held, chunks, send)
+            finally:
+                self._threads.submit(_close, chunks)
+
+    async def in_thread(self, call: Callable[[], _T]) -> _T:
+        """What ``call`` gives, run like a statement.
+
+        Raises:
+            Full: too many statements run.
+        """
+        with self._place():
+            return await self._in_thread(call)
 
     def close(self) -> None:
-        """End the query threads once their queries have ended."""
+        """End the threads once their statements have ended."""
         self._threads.shutdown()
 
-    async def _query(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send_rest(self, held: bytes, chunks: Iterator[bytes], send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._fetch_timeout_s
+        chunk: bytes | None = held
         try:
-            if media_type(scope) != "application/json":
-                raise BadInput("content type must be application/json")
-            body = await read_body(
-                scope,
-                receive,
-                limit_bytes=_MAX_QUERY_BYTES,
-                timeout_s=self._body_timeout_s,
-                budget=self._ingest.budget,
-            )
-            query = _QUERY.validate_json(body)
-            answer, content_type = await self._run(query, ARROW in header(scope, b"accept"))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            await respond_json(send, 400, {"error": f"{where}: {first['msg']}".lstrip(": ")})
-        except LongpoleError as error:
-            status = next(_STATUS_OF[kind] for kind in _STATUS_OF if isinstance(error, kind))
-            await respond_json(send, status, {"error": str(error)})
-        except Gone:
-            return
-        else:
-            await respond(send, 200, answer, content_type)
+            while chunk is not None:
+                piece: Message = {"type": "http.response.body", "body": chunk, "more_body": True}
+                async with asyncio.timeout_at(deadline):
+                    await send(piece)
+                chunk = await self._in_thread(lambda: next(chunks, None))
+        except (LongpoleError, TimeoutError) as error:
+            _log.warning("an answer was broken off: %s", error or "its reader is too slow")
+            return  # no end was sent, so the server closes the connection
+        await send({"type": "http.response.body", "body": b""})
 
-    async def _run(self, query: _Query, is_arrow: bool) -> tuple[bytes, str]:
-        if self._num_waiting >= _MAX_WAITING:
-            raise Full(f"{_MAX_WAITING} queries are waiting: try again")
-        self._num_waiting += 1
+    async def _in_thread(self, call: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        if self.num_running >= _MAX_QUERIES:
+            raise Full(f"{_MAX_QUERIES} queries run already: try again")
+        self.num_running += 1
         try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, self._answer, query, is_arrow)
+            yield
         finally:
-            self._num_waiting -= 1
-
-    def _answer(self, query: _Query, is_arrow: bool) -> tuple[bytes, str]:
-        table = self._reader.sql(query.sql, query.params)
-        if is_arrow:
-            return arrow_bytes(table), ARROW
-        return to_json(query_document(table)), "application/json"
+            self.num_running -= 1
 
 
-def arrow_bytes(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+class ArrowResponse(Response):
+    """A response that runs its statement when it is sent."""
+
+    media_type = ARROW
+
+    def __init__(self, queries: Queries, source: Source, query: Query) -> None:
+        super().__init__()
+        self._queries = queries
+        self._source = source
+        self._query = query
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it.
+
+        Raises:
+            LongpoleError: the statement cannot be answered; nothing was sent.
+        """
+        await self._queries.send_arrow(self._source, self._query, send)
+
+
+class _Sink(io.RawIOBase):
+    """A file that keeps what is written until it is taken."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self._pieces.append(bytes(data))
+        return len(data)
+
+    def take(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+
+def _ipc(source: Source, query: Query) -> Generator[bytes, None, None]:
+    sink = _Sink()
+    with source.stream(query.sql, query.params) as stream:
+        writer = pa.ipc.new_stream(sink, stream.schema)
+        for batch in stream.batches:
+            writer.write_batch(batch)
+            yield sink.take()
+        writer.close()
+    yield sink.take()
+
+
+def _hold_back(chunks: Iterator[bytes]) -> bytes:
+    held: list[bytes] = []
+    for chunk in chunks:
+        held.append(chunk)
+        if sum(map(len, held)) >= _HELD_BACK_BYTES:
+            break
+    return b"".join(held)
+
+
+def _close(chunks: Generator[bytes, None, None]) -> None:
+    with suppress(ValueError):  # it runs in another thread, and ends with its statement
+        chunks.close()

@@ -1,33 +1,48 @@
-"""Keeping one row and the stages of every trace up to date.
+"""Keeping one row and the stages of every trace, and its calls, up to date.
 
 What a trace's stages are is analytics and comes in as a plug-in (:class:`longpole.vocab.Rollup`);
 here is only when: a trace becomes dirty when a span of it is stored and is computed anew once it
-has been quiet for a moment, or when it has waited long enough. After a restart the traces whose
-last spans were not rolled up yet are found by their arrival.
+has been quiet for a moment, or when it has waited long enough. Which of its spans are calls is
+settled at the same time (:mod:`longpole_collector.stores.settle`). After a restart the traces
+whose last spans were not settled yet are found by their arrival.
 """
 
+import gc
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import monotonic
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
 
 from longpole.errors import LongpoleError
 from longpole.family import load
 from longpole.vocab import Rollup, Span
-from longpole.vocab.trace import Trace, TraceStage
+from longpole.vocab.trace import Trace
+from longpole_collector.dirty import Dirty
 from longpole_collector.health import Health
+from longpole_collector.kin import Kin, hex_ids, recent
 from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.stores.narrow import Place
+from longpole_collector.stores.rollups import Rolled, Rollups, Unsettled
+from longpole_collector.stores.schema import SPANS, TRACE_LO, from_arrow, matching, trace_numbers
+from longpole_collector.stores.settle import Calls, Settled
 
 QUIET_S: Final = 0.3
 """A trace is computed this long after its last span."""
 PATIENCE_S: Final = 0.8
 """A trace that never gets quiet is computed this often."""
-_MAX_TRACES: Final = 500
-_MAX_HELD: Final = 100_000
-"""Spans of dirty traces held in memory at most."""
+MAX_DIRTY: Final = 1_000_000
+_MANY_TRACES: Final = 5_000
+"""Computed at once when all are: a read of the store costs less a trace."""
 _RECEIVED_MARGIN_NS: Final = 60_000_000_000
 """Arrivals are not stored strictly in order; a restart looks back this much further."""
+_KIN_WINDOW_NS: Final = 600_000_000_000
+_MAX_KIN: Final = 200_000
+"""How far back, and how many, spans are looked at for kin after a restart."""
 
 _log = logging.getLogger("longpole.collector.rollup")
 
@@ -44,126 +59,181 @@ def load_rollup() -> Rollup | None:
     return next(iter(members.values()), None)
 
 
-@dataclass(slots=True)
-class _Mark:
-    """A dirty trace: since when, its last span, its earliest start and arrival, its new spans.
-
-    ``spans`` by span id, so that a new trace need not be read back from the store; ``None`` when
-    there were too many to hold.
-    """
-
-    since_s: float
-    last_s: float
-    first_start_ns: int
-    first_received_ns: int
-    spans: dict[str, Span] | None
-
-
 class Settler:
-    """Computes the roll-ups of dirty traces; used by the writing thread only."""
+    """Settles dirty traces: their calls and their roll-ups; used by the writing thread only."""
 
     def __init__(self, store: DuckStore, rollup: Rollup | None, health: Health) -> None:
         self._store = store
+        self._rollups = Rollups(store)
         self._rollup = rollup
         self._health = health
-        self._dirty: dict[str, _Mark] = {}
-        self._num_held = 0
+        self._dirty = Dirty()
+        self._kin = Kin()
+        self._calls = Calls()
         self._last_received_ns = 0
         if rollup is not None:
-            for trace in store.unsettled(rollup.version, _RECEIVED_MARGIN_NS):
-                self._dirty[trace.trace_id] = _Mark(
-                    0.0, 0.0, trace.first_start_ns, trace.first_received_ns, None
-                )
+            unsettled = self._rollups.unsettled(rollup.version, _RECEIVED_MARGIN_NS)
+            self._dirty.put(_waiting(unsettled), 0.0)
+            with store.writing() as reader:
+                self._note_kin(recent(reader, _KIN_WINDOW_NS, _MAX_KIN))
+        store.is_settled = self.is_settled
 
     def num_dirty(self) -> int:
-        """Traces that wait."""
+        """Traces that wait, at most."""
         return len(self._dirty)
 
-    def mark(self, spans: Sequence[Span]) -> None:
-        """Note that these spans are now stored."""
-        if self._rollup is None:
-            return
-        now_s = monotonic()
-        for span in spans:
-            mark = self._dirty.get(span.trace_id)
-            if mark is None:
-                mark = _Mark(now_s, now_s, span.start_ns, span.received_ns, {})
-                self._dirty[span.trace_id] = mark
-            mark.last_s = now_s
-            if span.start_ns < mark.first_start_ns:
-                mark.first_start_ns = span.start_ns
-            self._hold(mark, span)
-            if span.received_ns > self._last_received_ns:
-                self._last_received_ns = span.received_ns
+    def is_behind(self) -> bool:
+        """Whether so many wait that no more spans should be taken before some are settled."""
+        return len(self._dirty) > MAX_DIRTY
 
-    def _hold(self, mark: _Mark, span: Span) -> None:
-        if mark.spans is None or span.span_id in mark.spans:
-            return
-        if self._num_held < _MAX_HELD:
-            mark.spans[span.span_id] = span
-            self._num_held += 1
-        else:
-            self._num_held -= len(mark.spans)
-            mark.spans = None
+    def is_settled(self, hi: int, lo: int) -> bool:
+        """Whether the roll-up of a trace, if it has one, knows all of its spans; any thread."""
+        return self._rollup is not None and not self._dirty.has(hi, lo)
 
-    def settle(self, *, everything: bool = False) -> int:
-        """Compute what is due, a bounded number of traces; returns how many are left waiting.
+    def mark(self, rows: pa.Table) -> None:
+        """Note that these rows of the span table are now stored."""
+        if self._rollup is None or not rows.num_rows:
+            return
+        self._dirty.add(rows, monotonic())
+        self._last_received_ns = max(self._last_received_ns, _most(rows["received_ns"]))
+        self._note_kin(rows)
+
+    def settle(self, max_traces: int = 1000, *, everything: bool = False) -> int:
+        """Settle what is due; returns how many traces are left waiting.
 
         Args:
-            everything: compute all that is dirty, due or not.
+            max_traces: how many at most.
+            everything: settle all that is dirty, due or not.
         """
-        if self._rollup is None or not self._dirty:
+        if self._rollup is None:
             return 0
-        now_s = monotonic()
-        due = [
-            trace_id
-            for trace_id, mark in self._dirty.items()
-            if everything or now_s - mark.last_s >= QUIET_S or now_s - mark.since_s >= PATIENCE_S
-        ]
-        if not everything:
-            del due[_MAX_TRACES:]
-        for start in range(0, len(due), _MAX_TRACES):
-            self._compute(self._rollup, due[start : start + _MAX_TRACES])
+        while (waiting := self._dirty.waiting()) is not None:
+            now_s = monotonic()
+            is_due = (waiting["last_s"].to_numpy() <= now_s - QUIET_S) | (
+                waiting["since_s"].to_numpy() <= now_s - PATIENCE_S
+            )
+            due = np.flatnonzero(is_due | everything)
+            if not len(due):
+                break
+            num = _MANY_TRACES if everything else max_traces
+            self._settle(self._rollup, waiting, due[:num])
+            if not everything:
+                break
         return len(self._dirty)
 
-    def _compute(self, rollup: Rollup, trace_ids: Sequence[str]) -> None:
-        marks = {trace_id: self._dirty[trace_id] for trace_id in trace_ids}
-        known_ns = self._store.first_starts(trace_ids)
-        found = self._spans_of(marks, known_ns)
-        rolled: dict[str, tuple[Trace, Sequence[TraceStage], int]] = {}
-        for trace_id, spans in found.items():
+    # --- inside ---------------------------------------------------------------------------------
+    def _note_kin(self, rows: pa.Table) -> None:
+        """Remember who may be kin; traces whose kin changed are dirty too."""
+        changed = sorted(self._kin.note(rows))
+        if changed:
+            self._dirty.put(_waiting([Unsettled(each, *_UNKNOWN) for each in changed]), monotonic())
+
+    def _settle(self, rollup: Rollup, waiting: pa.Table, due: "np.ndarray[Any, Any]") -> None:
+        """Settle these of the waiting, and with them all their kin."""
+        is_kept = np.ones(waiting.num_rows, np.bool_)
+        is_kept[due] = False
+        ids = hex_ids(waiting.take(due))
+        kin = self._kin.of(ids)
+        if kin:
+            ids += sorted(kin)
+            is_kept[_rows_of(waiting, kin)] = False
+        traces = waiting.filter(pa.array(~is_kept))
+        places = self._rollups.places(ids)
+        since_ns = min([_least(traces["first_start_ns"]), *(p.since_ns for p in places.values())])
+        until_ns = max([_most(traces["last_start_ns"]), *(p.until_ns for p in places.values())])
+        with self._store.writing() as reader:
+            settled = self._calls.settle(reader, trace_numbers(ids), since_ns, until_ns)
+        with _no_collection():
+            rolled = self._rolled(rollup, settled)
+        self._replace(rolled, places, settled, waiting.filter(pa.array(is_kept)))
+        self._dirty.keep(is_kept)  # a failed one is not tried again before its next span
+
+    def _rolled(self, rollup: Rollup, settled: Settled) -> dict[str, Rolled]:
+        """The roll-ups of all traces covered, with the sums over their calls."""
+        traces: dict[str, list[Span]] = defaultdict(list)
+        for span in from_arrow(SPANS, Span, settled.spans):
+            traces[span.trace_id].append(span)
+        sums = dict(zip(hex_ids(settled.sums), settled.sums.to_pylist(), strict=True))
+        rolled: dict[str, Rolled] = {}
+        for trace_id, spans in traces.items():
             try:
                 trace, stages = rollup.compute(spans)
             except Exception:  # noqa: BLE001 - a plug-in's fault must not stop ingest
                 self._health.add("rollup_errors")
                 _log.exception("roll-up of trace %s failed", trace_id)
             else:
-                rolled[trace_id] = (trace, stages, min(span.start_ns for span in spans))
-        self._store.replace_rollups(rolled, known_ns.keys(), self._settled_ns(marks))
-        for trace_id in trace_ids:  # a failed one is not tried again before its next span
-            del self._dirty[trace_id]
-        self._num_held -= sum(len(mark.spans or ()) for mark in marks.values())
+                starts = [span.start_ns for span in spans]
+                trace = _summed(trace, sums.get(trace_id, {}))
+                rolled[trace_id] = Rolled(trace, stages, min(starts), max(starts))
+        return rolled
 
-    def _spans_of(
-        self, marks: Mapping[str, _Mark], known_ns: Mapping[str, int]
-    ) -> dict[str, Sequence[Span]]:
-        """All spans of these traces: as held, or from the store if it has earlier ones."""
-        found: dict[str, Sequence[Span]] = {}
-        since_ns: dict[str, int] = {}
-        for trace_id, mark in marks.items():
-            if mark.spans is None or trace_id in known_ns:
-                first_ns = mark.first_start_ns
-                since_ns[trace_id] = min(first_ns, known_ns.get(trace_id, first_ns))
-            else:
-                found[trace_id] = list(mark.spans.values())
-        return found | self._store.spans_of(since_ns)
+    def _replace(
+        self,
+        rolled: Mapping[str, Rolled],
+        places: Mapping[str, Place],
+        settled: Settled,
+        left: pa.Table,
+    ) -> None:
+        roles = settled.roles
+        if (
+            roles.num_rows and len(rolled) < settled.scope.num_rows
+        ):  # no roll-up, no home for its merged calls
+            roles = matching(roles, trace_numbers(list(rolled)), is_in=True)
+        first_left_ns = _least(left["first_received_ns"])
+        settled_ns = min(first_left_ns - 1, self._last_received_ns) or None
+        self._rollups.replace(rolled, places, settled.calls, roles, settled_ns)
 
-    def _settled_ns(self, done: Mapping[str, _Mark]) -> int | None:
-        """Arrival up to which everything is rolled up once ``done`` is.
 
-        ``None`` when nothing new is known.
-        """
-        waiting = [
-            mark.first_received_ns for trace_id, mark in self._dirty.items() if trace_id not in done
-        ]
-        return min(waiting) - 1 if waiting else self._last_received_ns or None
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's search for cycles: all the spans live until the end, and none is in one."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+_UNKNOWN: Final = (np.iinfo(np.int64).max, np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+"""First start, last start and first arrival that widen nothing."""
+
+
+def _waiting(traces: Sequence[Unsettled]) -> pa.Table:
+    table = trace_numbers([trace.trace_id for trace in traces])
+    for name in Unsettled._fields[1:]:
+        values = [getattr(trace, name) for trace in traces]
+        table = table.append_column(name, pa.array(values, pa.int64()))
+    return table
+
+
+def _rows_of(waiting: pa.Table, trace_ids: set[str]) -> list[int]:
+    """Which of the waiting these are."""
+    wanted = trace_numbers(list(trace_ids))
+    near = np.flatnonzero(np.isin(waiting[TRACE_LO].to_numpy(), wanted[TRACE_LO].to_numpy()))
+    found = zip(near.tolist(), hex_ids(waiting.take(near)), strict=True)
+    return [row for row, trace_id in found if trace_id in trace_ids]
+
+
+def _summed(trace: Trace, sums: Mapping[str, Any]) -> Trace:
+    """A trace's row with what its calls sum up to: a call that two traces tell of counts in one."""
+    flags = trace.flags
+    if sums.get("is_elsewhere"):
+        flags = [*flags, "call_elsewhere"]
+    return trace._replace(
+        num_calls=sums.get("num_calls") or 0,
+        num_retries=sums.get("num_retries") or 0,
+        input_tokens=sums.get("input_tokens"),
+        cached_input_tokens=sums.get("cached_input_tokens"),
+        output_tokens=sums.get("output_tokens"),
+        flags=flags,
+    )
+
+
+def _least(values: pa.ChunkedArray) -> int:
+    return int(values.to_numpy().min(initial=_UNKNOWN[0]))
+
+
+def _most(values: pa.ChunkedArray) -> int:
+    return int(values.to_numpy().max(initial=_UNKNOWN[1]))

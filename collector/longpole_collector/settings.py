@@ -4,12 +4,15 @@ Imports nothing heavy, so that listing the settings needs no extra installed; va
 by pydantic when they are used.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Final, Literal
 
-from longpole.config import Scalar, settings
+from longpole.config import Scalar, settings, subtables
 from longpole.errors import UsageError
+from longpole_collector.keys import DEFAULT_PROJECT, check_project, has_keys
 
 DEFAULTS: dict[str, Scalar | None] = {
     "db": "./.longpole",
@@ -17,17 +20,32 @@ DEFAULTS: dict[str, Scalar | None] = {
     "grpc": "127.0.0.1:4317",
     "allowed_hosts": "",
     "insecure_no_auth": False,
-    "keep_content": False,
+    "api_key": None,
+    "key_bytes_per_s": 64 << 20,
     "max_body_bytes": 20 << 20,
     "max_queue_bytes": 256 << 20,
     "body_timeout_s": 30.0,
     "query_rows": 100_000,
     "query_timeout_s": 30.0,
-    "query_memory": "2GB",
+    "query_memory": "512MB",
+    "retention_days": 30,
+    "retention_bytes": 50 << 30,
 }
 """Every key with its default."""
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+PROJECTS_FOLDER: Final = "projects"
+
+
+def project_folder(folder: Path, project: str | None) -> Path:
+    """Where a project's data lies: in the data folder itself, or below ``projects`` in it.
+
+    Raises:
+        UsageError: no project can have that name.
+    """
+    if project is None or project == DEFAULT_PROJECT:
+        return folder
+    return folder / PROJECTS_FOLDER / check_project(project)
 
 
 @dataclass(frozen=True)
@@ -64,6 +82,18 @@ class Address:
 
 
 @dataclass(frozen=True)
+class ProjectSettings:
+    """One project's settings: the table ``[collector.projects.NAME]``."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - pydantic reads it, no import needed
+
+    content: Literal["drop", "redact", "keep"] = "drop"
+    """What is done with prompts, answers, tool arguments and documents that senders put in."""
+    redact: tuple[str, ...] = ()
+    """RE2 expressions that ``redact`` takes out besides its own rules."""
+
+
+@dataclass(frozen=True)
 class Settings:
     """The collector's settings, checked; the names are the keys of :data:`DEFAULTS`."""
 
@@ -74,29 +104,48 @@ class Settings:
     """Host names besides loopback's that requests may be addressed to, comma-separated."""
     insecure_no_auth: bool = False
     """Listen beyond loopback although nobody has to show a key."""
-    keep_content: bool = False
-    """Store prompts, answers and tool arguments that senders put into spans."""
+    api_key: str | None = None
+    """The key that commands show to a collector they ask; better given by environment."""
+    key_bytes_per_s: int = 64 << 20
+    """What one key may send; a burst may take two seconds' worth."""
     max_body_bytes: int = 20 << 20
     max_queue_bytes: int = 256 << 20
     body_timeout_s: float = 30.0
     query_rows: int = 100_000
     query_timeout_s: float = 30.0
-    query_memory: str = "2GB"
+    query_memory: str = "512MB"
+    """What the database may take for queries and inserts, in each project; more goes to disk."""
+    retention_days: int = 30
+    """A day of receipt is dropped when it is older."""
+    retention_bytes: int = 50 << 30
+    """The oldest days are dropped while a project takes more than this on disk."""
+    projects: Mapping[str, ProjectSettings] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in (known.name for known in fields(self)):
+            value = getattr(self, name)
             if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
-                raise ValueError(f"{field.name} must be more than 0, not {value}")
+                raise ValueError(f"{name} must be more than 0, not {value}")
         if self.max_queue_bytes < self.max_body_bytes:
             raise ValueError("max_queue_bytes must be at least max_body_bytes")
+        for name in self.projects:
+            check_project(name)
         for address in (self.http_address, self.grpc_address):
-            if not address.is_loopback and not self.insecure_no_auth:
+            if not self.is_open(address) and not has_keys(self.db):
                 raise UsageError(
                     f"{address} is reachable from other machines and nobody has to show a key: "
-                    "bind 127.0.0.1, or pass --insecure-no-auth if that is meant"
+                    "bind 127.0.0.1, or make one with `longpole keys create`, or pass "
+                    "--insecure-no-auth if that is meant"
                 )
+
+    def is_open(self, address: Address) -> bool:
+        """Whether who comes in there without a key is let in."""
+        return address.is_loopback or self.insecure_no_auth
+
+    def project(self, name: str) -> ProjectSettings:
+        """A project's own settings; the defaults if it has none."""
+        return self.projects.get(name, ProjectSettings())
 
     @property
     def http_address(self) -> Address:
@@ -116,6 +165,20 @@ class Settings:
         return frozenset((*LOOPBACK_NAMES, own, *filter(None, named)))
 
 
+def configured_folder(db: Path | None, project: str | None = None) -> Path:
+    """The folder a command works on: of the flags, else of the configuration.
+
+    Args:
+        db: the data folder, if it was given.
+        project: the project in it; default is the default one.
+
+    Raises:
+        UsageError: no project can have that name, or the configuration cannot be used.
+    """
+    folder = db or Path(str(settings("collector", DEFAULTS)["db"].value))
+    return project_folder(folder, project)
+
+
 def load_settings(**flags: Scalar | Path | None) -> Settings:
     """Settings from file, environment and flags; a flag that is ``None`` was not given.
 
@@ -127,6 +190,7 @@ def load_settings(**flags: Scalar | Path | None) -> Settings:
     values: dict[str, object] = {
         key: setting.value for key, setting in settings("collector", DEFAULTS).items()
     }
+    values["projects"] = subtables("collector", "projects")
     values |= {key: value for key, value in flags.items() if value is not None}
     try:
         return TypeAdapter(Settings).validate_python(values)

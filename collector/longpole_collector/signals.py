@@ -1,19 +1,19 @@
-"""The three OTLP signals, and how an export is answered.
+"""The three OTLP signals, how an export is taken, and how it is answered.
 
-Traces are kept. Logs and metrics are taken so that a sender of all three meets no error: they
-are parsed far enough to be counted, dropped, and the sender is told so by partial success.
+Traces are kept. Of log records the GenAI events are kept, for the spans they belong to. The other
+log records and all metrics are taken so that a sender of all three meets no error: they are
+parsed far enough to be counted, dropped, and the sender is told so by partial success.
 """
 
+import asyncio
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
-    ExportLogsServiceRequest,
-    ExportLogsServiceResponse,
-)
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
@@ -21,8 +21,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from longpole.errors import BadInput
-from longpole_collector.decode import Format
+from longpole_collector.decode import Compression, Format, inflate
 from longpole_collector.decode.json import load
+from longpole_collector.decode.logs import parse_logs
+from longpole_collector.health import Health
 
 _DATA: Final = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
 
@@ -63,28 +65,90 @@ METRICS: Final = Signal(
 )
 
 
+class Export(NamedTuple):
+    """One export request as it came in.
+
+    ``since_s`` is when it began to come in, by ``time.perf_counter()``.
+    """
+
+    signal: Signal
+    body: bytes
+    form: Format
+    compression: Compression
+    door: str
+    since_s: float
+
+
+class _Receipt(Protocol):
+    @property
+    def num_rejected(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+
+
+class Taker(Protocol):
+    """What brings bodies into the store: the ingest of a project."""
+
+    health: Health
+
+    async def accept(self, body: bytes, form: Format, compression: Compression) -> _Receipt:
+        """Take a traces request; its receipt tells of spans."""
+
+    async def accept_logs(self, body: bytes, form: Format, compression: Compression) -> _Receipt:
+        """Take a logs request; its receipt tells of log records."""
+
+
+async def take(export: Export, taker: Taker, max_body_bytes: int) -> bytes:
+    """Take one request, by whatever door it came; returns the bytes of the response.
+
+    Args:
+        export: the request.
+        taker: takes what is kept, and has the counters.
+        max_body_bytes: largest body, decompressed.
+
+    Raises:
+        BadInput: not OTLP of that signal, too large, or broken compression.
+        StoreBusy: what is kept cannot be taken now.
+    """
+    signal, body, form, compression, door, since_s = export
+    health = taker.health
+    if signal is METRICS:
+        num_dropped = await asyncio.to_thread(_count, body, form, compression, max_body_bytes)
+        answer = signal.refusal(form, num_dropped)
+    else:
+        accept = taker.accept if signal is TRACES else taker.accept_logs
+        receipt = await accept(body, form, compression)
+        num_dropped = receipt.num_rejected
+        answer = signal.answer(form, num_dropped, receipt.reason)
+    if signal is not TRACES and num_dropped:
+        health.add("signals_dropped", signal.name, num_dropped)
+    encoding = form.name.lower()
+    if compression is not Compression.IDENTITY:
+        encoding += f"+{compression.name.lower()}"
+    health.add("requests_answered", (signal.name, door, encoding))
+    health.observe("ack_seconds", time.perf_counter() - since_s, door)
+    return answer
+
+
+def _count(body: bytes, form: Format, compression: Compression, max_body_bytes: int) -> int:
+    return count_records(inflate(body, compression, max_body_bytes), form, METRICS)
+
+
 def count_records(body: bytes, form: Format, signal: Signal) -> int:
     """Log records or metric data points in a decompressed request.
 
     Raises:
         BadInput: the body is not OTLP of that signal.
     """
+    if signal is LOGS:
+        logs = parse_logs(body, form)
+        return len(logs.events) + logs.num_dropped
     try:
         if form is Format.JSON:
-            document = load(body) if body else {}
-            return _json_logs(document) if signal is LOGS else _json_metrics(document)
-        return _logs(body) if signal is LOGS else _metrics(body)
+            return _json_metrics(load(body) if body else {})
+        return _metrics(body)
     except (DecodeError, AttributeError, TypeError) as error:
         raise BadInput(f"not an OTLP {form.name} request of {signal.name}") from error
-
-
-def _logs(body: bytes) -> int:
-    request = ExportLogsServiceRequest.FromString(body)
-    return sum(
-        len(scope.log_records)
-        for resource in request.resource_logs
-        for scope in resource.scope_logs
-    )
 
 
 def _metrics(body: bytes) -> int:
@@ -95,14 +159,6 @@ def _metrics(body: bytes) -> int:
         for scope in resource.scope_metrics
         for metric in scope.metrics
         if (kind := metric.WhichOneof("data"))
-    )
-
-
-def _json_logs(document: Any) -> int:
-    return sum(
-        len(scope.get("logRecords") or ())
-        for resource in document.get("resourceLogs") or ()
-        for scope in resource.get("scopeLogs") or ()
     )
 
 

@@ -11,6 +11,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,7 +19,6 @@ from longpole_collector.decode import Compression, Format
 
 MAGIC: Final = b"LPWAL1\0\0"
 SEGMENT_BYTES: Final = 64 << 20
-SIGNAL_TRACES: Final = 1
 _HEADER: Final = struct.Struct("<IIBBBxQ")
 _CHECKED_FROM: Final = 8  # the checksum covers what follows it
 
@@ -33,6 +33,13 @@ class Position(NamedTuple):
     offset: int
 
 
+class Signal(IntEnum):
+    """What a request holds; the number is part of the log's format."""
+
+    TRACES = 1
+    LOGS = 2
+
+
 class Frame(NamedTuple):
     """One request: how its body is written, when it came (Unix epoch ns), and the body."""
 
@@ -40,6 +47,7 @@ class Frame(NamedTuple):
     compression: Compression
     received_ns: int
     body: bytes
+    signal: Signal = Signal.TRACES
 
 
 class Wal:
@@ -60,10 +68,16 @@ class Wal:
         self._file: int | None = None
         self._offset = 0
 
-    def replay(self, stored: Position) -> Iterator[tuple[Position, Frame | None]]:
+    def replay(
+        self, stored: Position, until: Position | None = None
+    ) -> Iterator[tuple[Position, Frame | None]]:
         """The frames after ``stored``, oldest first, each with its end.
 
         ``None`` for a frame stands for the damaged rest of a segment, which is cut off.
+
+        Args:
+            stored: the end of the last frame that is not wanted.
+            until: the end of the last frame that is; what follows may just be being written.
         """
         for number in self._segments():
             if number < stored.segment:
@@ -74,9 +88,11 @@ class Wal:
             if number == stored.segment:
                 offset = max(offset, stored.offset)
             while (end := _frame_end(data, offset)) is not None:
+                if until is not None and Position(number, end) > until:
+                    return
                 yield Position(number, end), _frame(data, offset, end)
                 offset = end
-            if offset < len(data):
+            if offset < len(data) and until is None:
                 _log.warning("%s: %d damaged bytes cut off", path.name, len(data) - offset)
                 with path.open("r+b") as file:
                     file.truncate(offset)
@@ -96,7 +112,7 @@ class Wal:
         offset = self._offset
         for frame in frames:
             head = _HEADER.pack(
-                len(frame.body), 0, SIGNAL_TRACES, frame.format, frame.compression,
+                len(frame.body), 0, frame.signal, frame.format, frame.compression,
                 frame.received_ns,
             )  # fmt: skip
             crc = zlib.crc32(frame.body, zlib.crc32(head[_CHECKED_FROM:]))
@@ -174,7 +190,6 @@ def _frame_end(data: bytes, offset: int) -> int | None:
 
 
 def _frame(data: bytes, offset: int, end: int) -> Frame:
-    _, _, _, form, compression, received_ns = _HEADER.unpack_from(data, offset)
-    return Frame(
-        Format(form), Compression(compression), received_ns, data[offset + _HEADER.size : end]
-    )
+    _, _, signal, form, compression, received_ns = _HEADER.unpack_from(data, offset)
+    body = data[offset + _HEADER.size : end]
+    return Frame(Format(form), Compression(compression), received_ns, body, Signal(signal))

@@ -9,11 +9,15 @@ _FILE_NAME: Final = "collector.json"
 
 
 class Whereabouts(NamedTuple):
-    """A running collector: its process and addresses."""
+    """A running collector: its process, its addresses, a key to this folder's project.
+
+    The key is for whoever may read the folder; it is good as long as that collector runs.
+    """
 
     pid: int
     url: str
     grpc: str
+    key: str | None = None
 
 
 def announce(folder: Path, whereabouts: Whereabouts) -> None:

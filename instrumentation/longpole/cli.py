@@ -30,6 +30,17 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "import": (f"{_COLLECTOR}:import_files", "load files of traces", "collector"),
     "export": (f"{_COLLECTOR}:export_files", "write every span to a file", "collector"),
     "query": (f"{_COLLECTOR}:query", "read-only SQL over the views", "collector"),
+    "backup": (
+        "longpole_collector.upkeep_commands:backup",
+        "copy the stored spans into a folder",
+        "collector",
+    ),
+    "prune": (
+        "longpole_collector.upkeep_commands:prune",
+        "drop what is old, too much, or a person's",
+        "collector",
+    ),
+    "keys": ("longpole_collector.key_commands:keys", "who may send and read", "collector"),
     "doctor": (f"{_COLLECTOR}:doctor", "what is wrong on this machine, and the fix", "collector"),
     "engine": ("longpole_engine.commands:engine", "the reference engine", "engine"),
     "config": ("longpole.commands:show_config", "every setting with its source", ""),

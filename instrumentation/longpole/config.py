@@ -16,6 +16,8 @@ from longpole.errors import UsageError
 
 FILE_NAME = "longpole.toml"
 TABLES = ("sdk", "collector", "dashboard", "engine", "slo", "prices")
+SUBTABLES = {"collector": ("projects",)}
+"""Tables of named tables within a table, as in ``[collector.projects.NAME]``."""
 
 Scalar = str | int | float | bool
 
@@ -70,8 +72,9 @@ def settings(
         UsageError: an unknown key, or an environment value of the wrong type.
     """
     in_file = read_file(path or find_file()).get(table, {})
+    inner = SUBTABLES.get(table, ())
     for key in in_file:
-        if key not in defaults:
+        if key not in defaults and key not in inner:
             raise UsageError(f"[{table}] unknown key '{key}'{_nearest(key, defaults)}")
     merged: dict[str, Setting] = {}
     for key, default in defaults.items():
@@ -84,6 +87,23 @@ def settings(
         else:
             merged[key] = Setting(default, "default")
     return merged
+
+
+def subtables(table: str, name: str, path: Path | None = None) -> dict[str, dict[str, object]]:
+    """The tables ``[table.name.X]`` of the file by X, as they stand there; empty without any.
+
+    Args:
+        table: table name, e.g. ``collector``.
+        name: one of its :data:`SUBTABLES`.
+        path: configuration file; default is the nearest ``longpole.toml`` upward.
+
+    Raises:
+        UsageError: something else than a table of tables stands there.
+    """
+    found = read_file(path or find_file()).get(table, {}).get(name, {})
+    if not isinstance(found, dict) or not all(isinstance(part, dict) for part in found.values()):
+        raise UsageError(f"[{table}] {name}: expected tables, as in [{table}.{name}.NAME]")
+    return found
 
 
 def _scalar(value: object, where: str) -> Scalar:

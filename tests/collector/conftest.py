@@ -13,9 +13,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from longpole.vocab import Rollup, Span, Trace, TraceStage, keys
 from longpole_collector.app import Collector, background
+from longpole_collector.content import Policy, Scrubber
 from longpole_collector.decode import Format, parse
 from longpole_collector.health import Health
-from longpole_collector.normalise import Normaliser
+from longpole_collector.normalise import Reader
 from longpole_collector.settings import Settings
 from longpole_collector.stores.remote import RemoteReader
 
@@ -72,8 +73,9 @@ class Otlp:
 
     def spans(self, body: bytes, form: Format = Format.PROTOBUF, **how: Any) -> list[Span]:
         """The canonical spans of a body."""
-        normaliser = Normaliser(Health(), **how)
-        return [normaliser.span(raw) for raw in parse(body, form).spans(START_NS)]
+        health = Health()
+        reader = Reader(health, Scrubber(Policy(**how), health))
+        return reader.spans(parse(body, form).spans(START_NS))
 
     def canonical(self, *given: dict[str, Any], **where: str) -> list[Span]:
         """Canonical spans of plain ones."""

@@ -3,6 +3,9 @@
 import pytest
 
 from longpole.vocab import keys
+from longpole_analytics.rollup import ROLLUP
+from longpole_collector.health import Health
+from longpole_collector.rollup import Settler
 from longpole_collector.stores.duckdb import DuckStore
 
 CLIENT, SERVER = 3, 2
@@ -17,6 +20,7 @@ def store():
 
 
 def calls(store):
+    Settler(store, ROLLUP, Health()).settle(everything=True)
     return store.sql("SELECT * FROM calls ORDER BY start_ns, span_id").to_pylist()
 
 

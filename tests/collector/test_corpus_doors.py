@@ -10,6 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from longpole_collector.app import background
 from longpole_collector.commands import import_files
+from longpole_collector.content import KEY_FILE
 from longpole_collector.rollup import load_rollup
 from longpole_collector.settings import Settings
 from longpole_collector.stores import open_reader
@@ -19,6 +20,7 @@ from .conftest import eventually
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.otlp.pb"))
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+KEY = b"k" * 32  # pseudonyms and hashes are the same in both
 VIEWS = ("calls", "traces", "trace_stages")
 
 
@@ -31,6 +33,7 @@ def table(reader, view):
 def imported(tmp_path_factory):
     """All captures brought in by the command, read back from its folder."""
     folder = tmp_path_factory.mktemp("imported")
+    (folder / KEY_FILE).write_bytes(KEY)
     given = [str(path) for path in CORPUS]
     done = CliRunner().invoke(import_files, [*given, "--db", str(folder)])
     assert done.exit_code == 0, done.output
@@ -41,9 +44,9 @@ def imported(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    settings = Settings(
-        db=tmp_path_factory.mktemp("running"), http="127.0.0.1:0", grpc="127.0.0.1:0"
-    )
+    folder = tmp_path_factory.mktemp("running")
+    (folder / KEY_FILE).write_bytes(KEY)
+    settings = Settings(db=folder, http="127.0.0.1:0", grpc="127.0.0.1:0")
     with background(settings, load_rollup()) as collector:
         eventually(lambda: collector.ingest.is_ready)
         yield collector

@@ -6,9 +6,13 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 
 from longpole.errors import BadInput
-from longpole_collector.decode import Compression, Format, TooLarge, inflate, parse
+from longpole_collector.decode import Compression, Format, TooLarge, check, inflate, parse
 
 LIMIT = 20 << 20
 
@@ -217,10 +221,65 @@ def test_lone_surrogates_become_something_that_can_be_stored():
     assert span.attributes["smile"] == "\U0001f600"
 
 
-def test_invalid_utf8_in_protobuf_is_refused(otlp):
-    body = otlp.body([ids(name="abcdef")]).replace(b"abcdef", b"abc\xff\xfef")
-    with pytest.raises(BadInput):
-        parse(body, Format.PROTOBUF)
+BAD = b"abc\xff\xfef"
+MENDED = "abc\ufffd\ufffdf"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": "abcdef"},
+        {"attributes": {"k": "abcdef"}},
+        {"attributes": {"abcdef": ["x", {"y": 1}]}},
+        {"attributes": {"k": {"abcdef": ["abcdef"]}}},
+        {"status": (1, "abcdef")},
+        {"events": [("abcdef", 1, {"k": "abcdef"})]},
+        {"links": [(b"t" * 16, b"s" * 8, {"abcdef": 1})]},
+    ],
+)
+def test_text_that_is_no_utf8_is_repaired_and_only_its_span_is_flagged(otlp, given):
+    body = otlp.body([otlp.span(**given), otlp.span(name="good")]).replace(b"abcdef", BAD)
+    mended, good = otlp.spans(body)
+    assert MENDED in repr(mended).replace("\\ufffd", "\ufffd")
+    assert (mended.flags, good.flags) == (["invalid_utf8"], [])
+    assert check(body, Format.PROTOBUF) == (2, 0, "")
+
+
+def test_a_resource_that_is_no_utf8_flags_its_spans(otlp):
+    body = otlp.body([otlp.span(), otlp.span()], service="abcdef").replace(b"abcdef", BAD)
+    assert [(span.service, span.flags) for span in otlp.spans(body)] == (
+        [(MENDED, ["invalid_utf8"])] * 2
+    )
+
+
+def test_text_may_hold_a_zero(otlp):
+    (span,) = otlp.canonical(ids(name="a\0b", attributes={"k": "c\0d"}))
+    assert (span.name, span.attributes["k"]) == ("a\0b", "c\0d")
+
+
+def test_the_first_bad_span_gives_the_reason(otlp):
+    body = otlp.body([ids(), ids(trace_id=b"x"), ids(span_id=bytes(8))])
+    checked = check(body, Format.PROTOBUF)
+    assert checked[:2] == (1, 2)
+    assert "trace id of 1 bytes" in checked.reason
+
+
+def test_logs_and_metrics_at_the_door_of_traces_are_told_so():
+    logs = ExportLogsServiceRequest()
+    record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=5)
+    record.body.string_value = "hello"
+    metrics = ExportMetricsServiceRequest()
+    metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="latency")
+    metric.gauge.data_points.add(as_int=1, time_unix_nano=5)
+    with pytest.raises(BadInput, match="log records, not spans"):
+        check(logs.SerializeToString(), Format.PROTOBUF)
+    with pytest.raises(BadInput, match="metrics, not spans"):
+        check(metrics.SerializeToString(), Format.PROTOBUF)
+
+
+@pytest.mark.parametrize("form", Format)
+def test_an_empty_body_is_an_empty_request_at_the_door(form):
+    assert check(b"", form) == (0, 0, "")
 
 
 def raw_deflate(data):

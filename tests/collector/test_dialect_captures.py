@@ -8,10 +8,11 @@ import pytest
 
 from longpole.family import load
 from longpole.vocab import Span
+from longpole_collector.content import Policy, Scrubber
 from longpole_collector.decode import Format, parse
 from longpole_collector.dialects.base import Dialect, finish_reason
 from longpole_collector.health import Health
-from longpole_collector.normalise import Normaliser
+from longpole_collector.normalise import Reader
 from longpole_collector.otlp_out import to_raw
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -194,7 +195,8 @@ def test_every_capture_of_these_libraries_is_here():
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_exported_is_read_again_as_the_same(case):
     body = (CORPUS / f"{case}.otlp.pb").read_bytes()
-    normaliser = Normaliser(Health())
+    health = Health()
+    normaliser = Reader(health, Scrubber(Policy(), health))
     for raw in parse(body, Format.PROTOBUF).spans(1):
         span = normaliser.span(raw)
         assert normaliser.span(to_raw(span)) == span

@@ -7,6 +7,9 @@ from hypothesis import strategies as st
 from longpole.vocab import Stage, keys
 from longpole_collector.dialects._printed import printed_map
 
+SESSION = "h:0123456789abcdef"
+"""A session's pseudonym, which stays as it is."""
+
 USAGE = {
     "prompt_tokens": 100,
     "completion_tokens": 30,
@@ -85,7 +88,7 @@ def test_langsmiths_call(otlp):
             "langsmith.span.kind": "llm",
             "langsmith.metadata.ls_provider": "openai",
             "langsmith.request.streaming": True,
-            "langsmith.metadata.session_id": "conv",
+            "langsmith.metadata.session_id": SESSION,
             keys.OPERATION: "chat",
             keys.INPUT_TOKENS: 100,
             keys.OUTPUT_TOKENS: 30,
@@ -97,7 +100,7 @@ def test_langsmiths_call(otlp):
     )
     assert (span.dialect, span.is_model_call, span.is_streamed) == ("langsmith", True, True)
     assert (span.cached_input_tokens, span.reasoning_tokens) == (64, 0)
-    assert (span.provider, span.conversation_id) == ("openai", "conv")
+    assert (span.provider, span.conversation_id) == ("openai", SESSION)
     assert (span.service_tier, span.finish_reason) == ("default", "tool_call")
     assert span.ttft_ns is None
 

@@ -5,6 +5,9 @@ import pytest
 
 from longpole.vocab import Stage
 
+SESSION = "h:0123456789abcdef"
+"""A session's pseudonym, which stays as it is."""
+
 SCOPE = "langfuse-sdk"
 TYPE = "langfuse.observation.type"
 USAGE = "langfuse.observation.usage_details"
@@ -45,8 +48,8 @@ def test_the_type_says_what_a_span_is_in_any_scope(read, kind, operation, stage,
 
 
 def test_session_and_prompt_version_are_known(read):
-    span = read("generation", {"session.id": "s", "langfuse.observation.prompt.version": 4})
-    assert (span.conversation_id, span.prompt_version) == ("s", "4")
+    span = read("generation", {"session.id": SESSION, "langfuse.observation.prompt.version": 4})
+    assert (span.conversation_id, span.prompt_version) == (SESSION, "4")
 
 
 @pytest.mark.parametrize(

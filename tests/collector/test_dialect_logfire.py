@@ -4,6 +4,9 @@ import pytest
 
 from longpole.vocab import Stage, keys
 
+SESSION = "h:0123456789abcdef"
+"""A session's pseudonym, which stays as it is."""
+
 LLM = "logfire.openai"
 TYPE = "logfire.span_type"
 ASKED = {
@@ -116,13 +119,13 @@ def test_pydantic_ai_says_how_long_the_first_chunk_took(read):
         | {
             "gen_ai.client.operation.time_to_first_chunk": 0.2,
             "gen_ai.usage.details.reasoning_tokens": 4,
-            keys.CONVERSATION_ID: "c",
+            keys.CONVERSATION_ID: SESSION,
         },
         scope="pydantic-ai",
         kind=3,
     )
     assert (span.ttft_ns, span.is_streamed) == (200_000_000, True)
-    assert (span.reasoning_tokens, span.conversation_id) == (4, "c")
+    assert (span.reasoning_tokens, span.conversation_id) == (4, SESSION)
     assert span.flags == ["ttft_first_event"]
 
 

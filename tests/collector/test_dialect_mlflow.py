@@ -4,6 +4,9 @@ import pytest
 
 from longpole.vocab import Stage
 
+SESSION = "h:0123456789abcdef"
+"""A session's pseudonym, which stays as it is."""
+
 SCOPE = "mlflow.tracing.provider"
 TYPE = "mlflow.spanType"
 USAGE = {"input_tokens": 100, "output_tokens": 19, "cache_read_input_tokens": 64}
@@ -72,13 +75,13 @@ def test_values_in_quotes_are_unwrapped(read):
             "mlflow.llm.model": "m-1",
             "mlflow.llm.provider": "Anthropic",
             "mlflow.chat.tokenUsage": USAGE | {"cache_creation_input_tokens": 8},
-            "mlflow.trace.session": "s",
+            "mlflow.trace.session": SESSION,
             "mlflow.linkedPrompts": [{"name": "p", "version": "4"}],
         },
     )
     assert (span.request_model, span.response_model, span.provider) == ("m", "m-1", "anthropic")
     assert (span.input_tokens, span.cached_input_tokens, span.cache_write_tokens) == (100, 64, 8)
-    assert (span.output_tokens, span.conversation_id, span.prompt_version) == (19, "s", "4")
+    assert (span.output_tokens, span.conversation_id, span.prompt_version) == (19, SESSION, "4")
 
 
 def test_two_linked_prompts_have_no_one_version(read):

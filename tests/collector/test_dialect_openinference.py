@@ -4,6 +4,9 @@ import pytest
 
 from longpole.vocab import Stage
 
+SESSION = "h:0123456789abcdef"
+"""A session's pseudonym, which stays as it is."""
+
 SCOPE = "openinference.instrumentation.openai"
 KIND = "openinference.span.kind"
 FIRST_TOKEN = "First Token Stream Event"
@@ -48,11 +51,11 @@ def test_a_stated_stage_wins_over_the_kind(read):
 
 
 def test_session_and_prompt_version_are_known_on_every_span(read):
-    facts = {"session.id": "s", "llm.prompt_template.version": "v3", "user.id": "u"}
+    facts = {"session.id": SESSION, "llm.prompt_template.version": "v3", "user.id": SESSION}
     for kind in ("CHAIN", "TOOL", "LLM"):
         span = read(kind, facts)
-        assert (span.conversation_id, span.prompt_version) == ("s", "v3")
-        assert span.attributes["user.id"] == "u"
+        assert (span.conversation_id, span.prompt_version) == (SESSION, "v3")
+        assert span.attributes["user.id"] == SESSION
 
 
 def test_the_first_event_is_the_time_to_first_token_and_is_called_so(read, otlp):

@@ -4,6 +4,9 @@ import pytest
 
 from longpole.vocab import Stage, keys
 
+SESSION = "h:0123456789abcdef"
+"""A session's pseudonym, which stays as it is."""
+
 CLIENT = 3
 SCOPE = "opentelemetry.instrumentation.openai.v1"
 GOOGLE = "opentelemetry.instrumentation.google_generativeai"
@@ -82,11 +85,11 @@ def test_an_old_span_says_its_operation_by_the_request_type(otlp):
 def test_kinds_of_traceloop(otlp, kind, operation, stage):
     attributes = {
         "traceloop.span.kind": kind,
-        "traceloop.association.properties.session_id": "conv",
+        "traceloop.association.properties.session_id": SESSION,
     }
     (span,) = otlp.canonical(otlp.span(attributes=attributes), scope="somebody.elses")
     assert (span.dialect, span.operation, span.stage) == ("openllmetry", operation, stage)
-    assert (span.is_model_call, span.conversation_id) == (False, "conv")
+    assert (span.is_model_call, span.conversation_id) == (False, SESSION)
 
 
 def test_the_anthropic_sdks_clock_stops_at_the_first_content(otlp):

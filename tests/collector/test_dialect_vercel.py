@@ -4,6 +4,9 @@ import pytest
 
 from longpole.vocab import Stage, keys
 
+SESSION = "h:0123456789abcdef"
+"""A session's pseudonym, which stays as it is."""
+
 ID = "ai.operationId"
 METADATA = "ai.response.providerMetadata"
 ASKED = {"ai.model.provider": "openai.chat", "ai.model.id": "m"}
@@ -71,7 +74,7 @@ def test_a_call_is_read_whole(read):
         "ai.usage.cachedInputTokens": 64,
         "ai.usage.reasoningTokens": 4,
         "ai.response.msToFirstChunk": 218.5,
-        "ai.telemetry.metadata.sessionId": "s",
+        "ai.telemetry.metadata.sessionId": SESSION,
     }
     span = read("ai.streamText.doStream", given)
     assert (span.provider, span.request_model, span.response_model) == ("openai", "m", "m-1")
@@ -79,7 +82,7 @@ def test_a_call_is_read_whole(read):
     assert (span.input_tokens, span.cached_input_tokens) == (100, 64)
     assert (span.output_tokens, span.reasoning_tokens) == (9, 4)
     assert span.ttft_ns == span.first_chunk_ns == 218_500_000
-    assert (span.conversation_id, span.flags) == ("s", ["ttft_first_event"])
+    assert (span.conversation_id, span.flags) == (SESSION, ["ttft_first_event"])
 
 
 def test_the_loop_around_the_calls_repeats_the_usage_and_has_none(read):

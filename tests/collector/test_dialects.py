@@ -4,10 +4,11 @@ import pytest
 
 from longpole.family import load
 from longpole.vocab import Stage, keys
+from longpole_collector.content import Policy, Scrubber
 from longpole_collector.decode import Format, parse
 from longpole_collector.dialects.base import Dialect, finish_reason
 from longpole_collector.health import Health
-from longpole_collector.normalise import Normaliser
+from longpole_collector.normalise import Reader
 
 CLIENT, SERVER, INTERNAL = 3, 2, 1
 OPENAI_SCOPE = "opentelemetry.instrumentation.genai.openai"
@@ -352,7 +353,7 @@ def test_a_dialect_that_fails_loses_no_span(otlp, monkeypatch):
     broken = Dialect("broken", lambda scope, attributes: True, fail, order=0)
     monkeypatch.setattr("longpole_collector.normalise.load", lambda *a: {"broken": broken})
     health = Health()
-    normaliser = Normaliser(health)
+    normaliser = Reader(health, Scrubber(Policy(), health))
     body = otlp.body([otlp.span(attributes={"a": "b"})])
     (span,) = (normaliser.span(raw) for raw in parse(body, Format.PROTOBUF).spans(1))
     assert (span.dialect, span.attributes) == ("unknown", {"a": "b"})

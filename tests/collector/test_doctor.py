@@ -5,15 +5,18 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import duckdb
+import httpx
 import pytest
 from click.testing import CliRunner
 
-from longpole_collector import doctor
+from longpole_collector import doctor, doctor_data
 from longpole_collector.commands import doctor as command
-from longpole_collector.doctor_probe import _clock
-from longpole_collector.stores.duckdb import FILE_NAME, DuckStore
+from longpole_collector.doctor_probe import _broken, _clock
+from longpole_collector.keys import Scope, create
+from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.remote import RemoteReader
 
 
@@ -106,9 +109,32 @@ def test_a_collector_that_is_not_ready_or_away_fails(collector, monkeypatch, lis
 
 def test_a_span_that_never_shows_fails_within_the_wait(collector, monkeypatch):
     monkeypatch.setattr("longpole_collector.doctor_probe.WAIT_S", 0.3)
-    with collector._store._write_lock:
+    with collector.store._write_lock:
         check = examine(url=collector.url)["send by HTTP"]
     assert (check.status, "not to be seen" in check.detail) == ("fail", True)
+
+
+def test_a_collector_that_asks_for_a_key_is_shown_the_folders(settings, collecting):
+    create(settings.db, "default", Scope.INGEST)
+    open_to_all = replace(settings, http="0.0.0.0:0", grpc="0.0.0.0:0")
+    with collecting(open_to_all):
+        checks = examine(db=settings.db)
+    assert {checks[f"send by {door}"].status for door in ("gRPC", "HTTP")} == {"ok"}
+    assert checks["database"].status == "ok"
+
+
+def test_files_that_the_collector_cannot_read_are_named():
+    def status(broken):
+        answer = httpx.Response(200, json={"broken": broken}) if broken else httpx.Response(404)
+        with httpx.Client(
+            base_url="http://x", transport=httpx.MockTransport(lambda request: answer)
+        ) as client:
+            return list(_broken(client))
+
+    assert status({}) == []
+    (check,) = status({"spans-20260101.duckdb": "no DuckDB file"})
+    assert (check.name, check.status) == ("database spans-20260101.duckdb", "fail")
+    assert "without spans-20260101.duckdb the rest is served" in check.fix
 
 
 # --- without one -----------------------------------------------------------------------------
@@ -123,39 +149,137 @@ def test_a_new_machine_is_well_and_told_what_to_start(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_database_is_opened_and_left_as_it_is(tmp_path):
-    DuckStore(tmp_path / "db" / FILE_NAME).close()
-    before = (tmp_path / "db" / FILE_NAME).read_bytes()
-    check = examine(db=tmp_path / "db")["database"]
-    assert (check.status, "schema 1" in check.detail) == ("ok", True)
-    assert (tmp_path / "db" / FILE_NAME).read_bytes() == before
+@pytest.fixture
+def stored(tmp_path, otlp):
+    """A day file with two spans, one of them a call."""
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    spans = [otlp.span(), otlp.span(kind=3, attributes=call)]
+    store = DuckStore(tmp_path / "db")
+    store.append(otlp.canonical(*spans))
+    store.close()
+    (path,) = (tmp_path / "db").glob("spans-*.duckdb")
+    return path
 
 
-def test_a_database_of_a_newer_longpole_or_a_broken_one_fails(tmp_path):
-    path = tmp_path / "db" / FILE_NAME
-    DuckStore(path).close()
-    with duckdb.connect(str(path)) as connection:
+def test_a_database_is_opened_and_left_as_it_is(stored):
+    before = stored.read_bytes()
+    check = examine(db=stored.parent)["database"]
+    assert (check.status, "1 of 1 files open, schema 2" in check.detail) == ("ok", True)
+    assert stored.read_bytes() == before
+    assert {path.name for path in stored.parent.iterdir()} == {stored.name, "lock"}
+
+
+def test_a_database_of_a_newer_longpole_fails(stored):
+    with duckdb.connect(str(stored)) as connection:
         connection.execute("UPDATE meta SET value = '99' WHERE key = 'schema_version'")
-    check = examine(db=path.parent)["database"]
+    check = examine(db=stored.parent)[f"database {stored.name}"]
     assert (check.status, check.fix) == ("fail", "pip install --upgrade longpole")
-    path.write_bytes(b"no database" * 1000)
-    assert examine(db=path.parent)["database"].status == "fail"
-    assert run("--db", path.parent).exit_code == 1
 
 
-def test_a_database_that_another_program_has_open_fails(tmp_path):
-    path = tmp_path / "db" / FILE_NAME
-    DuckStore(path).close()
+@pytest.mark.parametrize("where", [".", "projects/other"])
+@pytest.mark.parametrize("damage", [b"no database" * 1000, b""], ids=["rubbish", "empty"])
+def test_a_broken_file_is_named_and_the_others_are_still_looked_at(stored, where, damage):
+    folder = stored.parent / where
+    folder.mkdir(parents=True, exist_ok=True)
+    broken = folder / "spans-20200101.duckdb"
+    broken.write_bytes(damage)
+    checks = examine(db=stored.parent)
+    check = checks[f"database {broken.relative_to(stored.parent)}"]
+    assert check.status == "fail"
+    assert f"without {broken.name} the rest is served" in check.fix
+    assert "1 of 2 files open" in checks["database"].detail
+    assert run("--db", stored.parent).exit_code == 1
+
+
+def test_a_file_damaged_inside_is_named(stored):
+    data = bytearray(stored.read_bytes())
+    data[16384:] = bytes(len(data) - 16384)
+    stored.write_bytes(data)
+    assert examine(db=stored.parent)[f"database {stored.name}"].status == "fail"
+
+
+def test_a_database_that_another_program_has_open_fails(stored):
     code = "import duckdb,sys; c = duckdb.connect(sys.argv[1]); print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", code, str(stored)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         other.stdout.readline()
-        check = examine(db=path.parent)["database"]
+        check = examine(db=stored.parent)[f"database {stored.name}"]
         other.stdin.close()
     assert (check.status, "lock" in check.detail) == ("fail", True)
+    assert check.fix == "end the program that has it open"
 
 
+# --- what the spans lack ---------------------------------------------------------------------
+def test_what_the_last_spans_lack_is_counted_and_says_what_it_unlocks(stored):
+    checks = examine(db=stored.parent)
+    check = checks["attribute streamed or not"]
+    assert (check.status, check.detail) == (
+        "warn",
+        "1 of 1 answered calls lack it; unlocks TTFT of all streamed calls",
+    )
+    assert check.fix == "send gen_ai.request.stream, or longpole.wrap(client)"
+    assert checks["attribute route"].detail.startswith("2 of 2 root spans lack it")
+    assert "attribute model" not in checks  # it was sent
+    assert "attribute time to first token" not in checks  # nothing is known to be streamed
+    assert "attributes" not in checks
+
+
+def test_a_running_collectors_spans_are_asked_too(collector, settings, otlp):
+    facts = {
+        "longpole.route": "r",
+        "longpole.outcome": "accepted",
+    }
+    root = otlp.span(attributes=facts)
+    httpx.post(
+        f"{collector.url}/v1/traces",
+        content=otlp.body([root]),
+        headers={"content-type": "application/x-protobuf"},
+        trust_env=False,
+    ).raise_for_status()
+    checks = examine(db=settings.db)
+    assert checks["attributes"].detail == "the last 1 spans lack nothing"
+
+
+def test_every_lack_can_be_asked_of_a_store_without_spans():
+    store = DuckStore()
+    (check,) = doctor_data.lack_checks(store)
+    store.close()
+    assert (check.status, check.detail) == ("ok", "no spans yet to look at")
+
+
+# --- who is let in, what is kept -------------------------------------------------------------
+def test_the_bind_address_is_held_against_the_keys(tmp_path, monkeypatch):
+    assert examine()["bind"].status == "ok"
+    monkeypatch.setenv("LONGPOLE_COLLECTOR_HTTP", "0.0.0.0:0")
+    monkeypatch.setenv("LONGPOLE_COLLECTOR_INSECURE_NO_AUTH", "1")
+    check = examine()["bind"]
+    assert (check.status, "0.0.0.0:0 lets everybody in" in check.detail) == ("warn", True)
+    monkeypatch.delenv("LONGPOLE_COLLECTOR_INSECURE_NO_AUTH")
+    create(tmp_path / ".longpole", "default", Scope.INGEST)
+    check = examine()["bind"]
+    assert (check.status, check.detail) == ("ok", "0.0.0.0:0 lets in who shows a key")
+
+
+def test_kept_content_is_a_warning_that_names_the_project(tmp_path, monkeypatch):
+    assert examine()["content"].detail == "prompts and answers: drop in default"
+    (tmp_path / "longpole.toml").write_text('[collector.projects.lab]\ncontent = "keep"\n')
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+    check = examine()["content"]
+    assert check.status == "warn"
+    assert "drop in default, keep in lab; OTEL_INSTRUMENTATION" in check.detail
+    assert check.fix == 'content = "redact" or "drop" in [collector.projects.lab]'
+
+
+def test_the_engines_device_is_told(monkeypatch):
+    check = examine()["torch"]
+    assert (check.status, check.detail.startswith("torch ")) == ("ok", True)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    check = examine()["torch"]
+    assert (check.status, "cannot be used" in check.detail) == ("warn", True)
+
+
+# --- folder and ports ------------------------------------------------------------------------
 def test_a_folder_that_cannot_be_written_fails(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     assert examine(db=tmp_path / "file")["data folder"].status == "fail"
@@ -202,6 +326,7 @@ def test_settings_that_cannot_be_fail_and_the_rest_is_checked(monkeypatch):
     checks = examine()
     assert checks["settings"].status == "fail"
     assert "nobody has to show a key" in checks["settings"].detail
+    assert checks["bind"].status == "ok"  # the defaults
     assert checks["disk"].status == "ok"
 
 

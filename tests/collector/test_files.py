@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from longpole.errors import BadInput
 from longpole.vocab import Span, Stage, keys
+from longpole_collector.content import KEY_FILE, Policy, Scrubber
 from longpole_collector.decode import json as otlp_json
 from longpole_collector.decode.raw import MAX_SPANS
 from longpole_collector.files import write_jaeger, write_jsonl, write_parquet
 from longpole_collector.health import Health
 from longpole_collector.importing import import_all, import_into
-from longpole_collector.normalise import Normaliser
+from longpole_collector.normalise import Reader
 from longpole_collector.otlp_out import to_otlp, to_raw
 from longpole_collector.stores import open_reader
 from longpole_collector.stores.duckdb import DuckStore
@@ -159,15 +160,18 @@ def test_a_missing_file_and_a_foreign_parquet_are_named(tmp_path):
         open_reader(files=[tmp_path / "other.parquet"])
 
 
+KEY = b"k" * 32
+
+
 @pytest.fixture
 def full(otlp, data):
     """A store with spans of every kind."""
     store = DuckStore()
-    writer = Writer(store, None)
+    writer = Writer(store, None, scrubber=Scrubber(Policy(key=KEY), Health()))
     for case in CORPUS:
         import_into(writer, data / f"otel-genai-{case}.otlp.pb")
     import_into(writer, data / "request.json")
-    writer.write(
+    writer.write_spans(
         otlp.canonical(
             otlp.span(
                 kind=2,
@@ -178,7 +182,7 @@ def full(otlp, data):
             scope="vllm",
         )
     )
-    writer.write(otlp.canonical(otlp.span(end_time_unix_nano=0), scope=""))
+    writer.write_spans(otlp.canonical(otlp.span(end_time_unix_nano=0), scope=""))
     yield store
     store.close()
 
@@ -261,7 +265,7 @@ def test_a_span_written_as_otlp_is_read_as_itself(otlp, given_fields):
     spans = [plain._replace(**given_fields)]
     for _ in range(2):
         body = json.dumps(to_otlp(map(to_raw, spans))).encode()
-        normaliser = Normaliser(Health())
+        normaliser = Reader(Health(), Scrubber(Policy(), Health()))
         found = [normaliser.span(raw) for raw in otlp_json.parse(body).spans(plain.received_ns)]
         if _ == 0:  # what kind and operation imply is inferred the first time
             inferred = ("stage", "is_model_call", "is_engine")
@@ -318,6 +322,8 @@ def test_import_goes_to_the_collector_that_has_the_folder(
     otlp, data, full, tmp_path, settings, collecting
 ):
     write_parquet(full, tmp_path / "spans.parquet")
+    settings.db.mkdir()
+    (settings.db / KEY_FILE).write_bytes(KEY)
     with collecting(settings) as collector:
         done = import_all(
             [data / "request.json", tmp_path / "spans.parquet"], db=None, url=collector.url

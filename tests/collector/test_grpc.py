@@ -1,3 +1,6 @@
+import threading
+from dataclasses import replace
+
 import grpc
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -10,11 +13,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 BAD_IDS = {"trace_id": b"abc"}
+EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
 def export(channel, body, compression=None):
     call = channel.unary_unary(
-        "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+        EXPORT,
         response_deserializer=ExportTraceServiceResponse.FromString,
     )
     return call(body, timeout=20, compression=compression)
@@ -44,6 +48,28 @@ def test_grpc_refuses_what_is_bad_and_goes_on(otlp, collector, names):
             assert "grpc-status-details-bin" not in dict(caught.value.trailing_metadata())
         export(channel, otlp.body([otlp.span(name="good")]))
     assert names(1) == ["good"]
+
+
+def test_a_request_that_never_comes_is_given_up(otlp, settings, collecting):
+    def never():
+        held.wait(20)
+        yield b""
+
+    held = threading.Event()
+    with (
+        collecting(replace(settings, body_timeout_s=0.5)) as collector,
+        grpc.insecure_channel(str(collector.grpc)) as channel,
+    ):
+        calls = [channel.stream_unary(EXPORT).future(never(), timeout=20) for _ in range(5)]
+        for call in calls:
+            assert call.exception().code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "did not arrive within 0.5 s" in call.details()
+        held.set()
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.stream_unary(EXPORT)(iter(()), timeout=20)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        export(channel, otlp.body([otlp.span()]))
+        assert collector.ingest.health.total("requests_refused", "too_slow") == 5
 
 
 def test_grpc_takes_and_drops_the_other_signals(collector):

@@ -286,7 +286,10 @@ raws = st.builds(
     st.lists(st.builds(RawEvent, words, times, attributes), max_size=2),
     st.lists(st.builds(RawLink, st.just(TRACE), ids, st.just({})), max_size=2),
     words,
-    st.builds(Resource, st.just("app"), st.sampled_from(["app", "app-1"]), st.just({})),
+    st.builds(
+        Resource, st.just("app"), st.sampled_from(["app", "app-1"]), st.just({}), st.just(False)
+    ),
+    st.just(()),
 )
 
 

@@ -126,7 +126,7 @@ def test_a_long_query_does_not_hold_up_the_stop(settings, collecting):
 
 
 def test_a_busy_collector_tells_its_readers(settings, collecting, monkeypatch):
-    monkeypatch.setattr("longpole_collector.query_http._MAX_WAITING", 0)
+    monkeypatch.setattr("longpole_collector.query_http._MAX_QUERIES", 0)
     with collecting(settings) as collector:
         reader = RemoteReader(collector.url)
         with pytest.raises(StoreBusy):

@@ -1,8 +1,14 @@
-"""How many spans a request and how many attributes a span may have, at both doors."""
+"""How much a request may hold, at both doors, and what one that holds more costs."""
 
 import json
+import subprocess
+import sys
+import zlib
+from contextlib import contextmanager
+from pathlib import Path
 
 import grpc
+import httpx
 import pytest
 
 from longpole_collector.content import MAX_ATTRIBUTES
@@ -12,6 +18,7 @@ from longpole_collector.ingest import WAL_FOLDER
 from longpole_collector.stores import open_reader
 from longpole_collector.stores.remote import RemoteReader
 from longpole_collector.wal import Frame, Position, Wal
+from longpole_collector.whereabouts import find
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 PROTOBUF = {"content-type": "application/x-protobuf"}
@@ -88,3 +95,84 @@ def test_a_request_in_the_log_is_read_back_whatever_the_limit_is_by_then(tmp_pat
     reader = open_reader(db=tmp_path)
     assert reader.sql("SELECT count(*) AS n FROM spans").to_pylist() == [{"n": MAX_SPANS + 1}]
     reader.close()
+
+
+# --- hostile bodies ------------------------------------------------------------------------------
+MAX_EXTRA_MB = 200
+
+
+def bomb(num_mb):
+    stream = zlib.compressobj(wbits=31)
+    return b"".join(stream.compress(bytes(1 << 20)) for _ in range(num_mb)) + stream.flush()
+
+
+@contextmanager
+def collect(folder, eventually):
+    """A collector in a process of its own: its pid and where it is."""
+    process = subprocess.Popen(
+        [
+            sys.executable, "-c", "from longpole.cli import main; main()", "collect",
+            "--db", str(folder), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
+        ],
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield process.pid, eventually(lambda: answering(folder), 60)
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def answering(folder):
+    running = find(folder)
+    try:
+        is_ready = running and httpx.get(f"{running.url}/readyz", trust_env=False).is_success
+    except httpx.HTTPError:
+        return None
+    return running if is_ready else None
+
+
+def memory_mb(pid, what):
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition(f"{what}:")[2].split()[0]) // 1024
+
+
+def endless():
+    for _ in range(1024):
+        yield bytes(1 << 20)
+
+
+def export(address, body, compression=None):
+    options = [("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(address, options=options) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary(EXPORT)(body, timeout=60, compression=compression)
+        return caught.value.code()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc")
+def test_hostile_bodies_cost_little_memory_and_the_next_good_one_is_taken(
+    otlp, tmp_path, eventually
+):
+    deep = '{"resourceSpans":[' + '{"x":[' * 200_000
+    packed = PROTOBUF | {"content-encoding": "gzip"}
+    with collect(tmp_path / "data", eventually) as (pid, running):
+        idle_mb = memory_mb(pid, "VmRSS")
+        with httpx.Client(base_url=running.url, trust_env=False, timeout=60) as client:
+            for body, headers, status in (
+                (bomb(512), packed, 413),
+                (endless(), PROTOBUF, 413),
+                (deep.encode(), JSON, 400),
+                (b"\xff" * (19 << 20), PROTOBUF, 400),
+            ):
+                assert (
+                    client.post("/v1/traces", content=body, headers=headers).status_code == status
+                )
+            too_much = grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert export(running.grpc, bytes(200 << 20), grpc.Compression.Gzip) is too_much
+            assert memory_mb(pid, "VmHWM") - idle_mb < MAX_EXTRA_MB
+            body = otlp.body([otlp.span(name="good")])
+            assert client.post("/v1/traces", content=body, headers=PROTOBUF).status_code == 200
+        reader = RemoteReader(running.url)
+        eventually(lambda: reader.sql("SELECT name FROM spans").num_rows)
+        reader.close()

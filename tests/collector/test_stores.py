@@ -11,8 +11,10 @@ from longpole.vocab import Span, columns, keys
 from longpole_collector.app import background
 from longpole_collector.settings import Settings
 from longpole_collector.stores import open_reader
-from longpole_collector.stores.duckdb import FILE_NAME, DuckStore, Limits
+from longpole_collector.stores.connection import Limits
+from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.remote import RemoteReader
+from longpole_collector.stores.schema import SPANS, to_arrow
 from longpole_collector.wal import Position
 
 SECOND = 1_000_000_000
@@ -24,10 +26,10 @@ def pair(request, tmp_path, settings):
     if request.param == "remote":
         with request.getfixturevalue("collecting")(settings) as collector:
             reader = RemoteReader(collector.url)
-            yield collector._store.append, reader
+            yield collector.store.append, reader
             reader.close()
         return
-    store = DuckStore(tmp_path / "db" / FILE_NAME if request.param == "file" else None)
+    store = DuckStore(tmp_path / "db" if request.param == "file" else None)
     yield store.append, store
     store.close()
 
@@ -43,12 +45,12 @@ def reader(request, tmp_path_factory):
             yield reader
             reader.close()
         return
-    store = DuckStore(folder / FILE_NAME if request.param == "file" else None)
+    store = DuckStore(folder if request.param == "file" else None)
     yield store
     store.close()
 
 
-def rows(reader, query, params=()):
+def rows_of(reader, query, params=()):
     return [tuple(row.values()) for row in reader.sql(query, params).to_pylist()]
 
 
@@ -78,7 +80,7 @@ def test_append_is_idempotent_within_a_batch_and_over_batches(otlp, pair):
     assert append([one, two, one]) == 2
     assert append([two, three, one]) == 1
     assert append([]) == 0
-    assert rows(reader, "SELECT name FROM spans ORDER BY name") == [("a",), ("b",), ("c",)]
+    assert rows_of(reader, "SELECT name FROM spans ORDER BY name") == [("a",), ("b",), ("c",)]
 
 
 def test_one_span_id_in_two_traces_is_two_spans(otlp, pair):
@@ -94,9 +96,9 @@ def test_an_unknown_trace_is_an_empty_table(reader):
 
 
 def test_parameters_go_by_place_and_by_name(reader):
-    assert rows(reader, "SELECT $1 + $2", [1, 2]) == [(3,)]
-    assert rows(reader, "SELECT $a || $b", {"a": "x", "b": "y"}) == [("xy",)]
-    assert rows(reader, "SELECT ?", ["'; DROP TABLE spans"]) == [("'; DROP TABLE spans",)]
+    assert rows_of(reader, "SELECT $1 + $2", [1, 2]) == [(3,)]
+    assert rows_of(reader, "SELECT $a || $b", {"a": "x", "b": "y"}) == [("xy",)]
+    assert rows_of(reader, "SELECT ?", ["'; DROP TABLE spans"]) == [("'; DROP TABLE spans",)]
 
 
 def test_sums_of_integers_are_integers(reader):
@@ -226,7 +228,7 @@ def test_a_query_is_stopped_at_its_time_limit_and_the_next_one_runs(tight):
 
 
 def test_readers_see_whole_batches_while_a_writer_writes(otlp, tmp_path):
-    store = DuckStore(tmp_path / FILE_NAME)
+    store = DuckStore(tmp_path / "db")
     batches = [otlp.canonical(*(otlp.span() for _ in range(10))) for _ in range(20)]
     seen: list[int] = []
     failures: list[BaseException] = []
@@ -234,7 +236,7 @@ def test_readers_see_whole_batches_while_a_writer_writes(otlp, tmp_path):
     def read():
         try:
             while not seen or seen[-1] < 200:
-                seen.append(rows(store, "SELECT count(*) FROM spans")[0][0])
+                seen.append(rows_of(store, "SELECT count(*) FROM spans")[0][0])
         except Exception as error:  # noqa: BLE001 - shown by the assertion below
             failures.append(error)
 
@@ -250,29 +252,29 @@ def test_readers_see_whole_batches_while_a_writer_writes(otlp, tmp_path):
     assert all(num % 10 == 0 for num in seen)
 
 
-# --- the file --------------------------------------------------------------------------------
+# --- the files -------------------------------------------------------------------------------
 def test_spans_and_place_in_the_log_survive_a_reopening(otlp, tmp_path):
-    path = tmp_path / "db" / FILE_NAME
+    folder = tmp_path / "db"
     spans = otlp.canonical(otlp.span(), otlp.span(start_time_unix_nano=5))
-    store = DuckStore(path)
+    store = DuckStore(folder)
     assert store.stored() == Position(0, 0)
-    store.append(spans, Position(3, 77))
+    store.insert(to_arrow(SPANS, spans), Position(3, 77))
     store.close()
-    assert (path.parent.stat().st_mode & 0o777) == 0o700
-    store = DuckStore(path)
+    assert (folder.stat().st_mode & 0o777) == 0o700
+    store = DuckStore(folder)
     assert store.stored() == Position(3, 77)
     assert store.append(spans) == 0
     store.close()
 
 
-def test_a_failed_append_leaves_neither_spans_nor_place(otlp, tmp_path):
-    store = DuckStore(tmp_path / FILE_NAME)
-    (good,) = otlp.canonical(otlp.span())
-    with pytest.raises(pa.ArrowException):
-        store.append([good, good._replace(span_id="1" * 16, name=5)], Position(1, 1))
-    assert rows(store, "SELECT count(*) FROM spans") == [(0,)]
+def test_a_failed_insert_leaves_neither_spans_nor_place(otlp, tmp_path):
+    store = DuckStore(tmp_path / "db")
+    rows = to_arrow(SPANS, otlp.canonical(otlp.span()))
+    with pytest.raises(duckdb.Error):
+        store.insert(rows.append_column("no_such_column", pa.array([1])), Position(1, 1))
+    assert rows_of(store, "SELECT count(*) FROM spans") == [(0,)]
     assert store.stored() == Position(0, 0)
-    assert store.append([good], Position(1, 1)) == 1
+    assert store.insert(rows, Position(1, 1)).num_rows == 1
     store.close()
 
 
@@ -286,35 +288,12 @@ def test_spans_far_apart_in_time_are_still_recognised(otlp):
     store.close()
 
 
-def test_a_new_column_of_the_record_is_added_to_an_old_file(otlp, tmp_path):
-    path = tmp_path / FILE_NAME
-    store = DuckStore(path)
-    store.append(otlp.canonical(otlp.span()))
-    store.close()
-    with duckdb.connect(str(path)) as connection:
-        connection.execute("DROP VIEW calls; DROP VIEW spans")
-        connection.execute("ALTER TABLE span_rows DROP COLUMN tpot_ms")
-    store = DuckStore(path)
-    assert rows(store, "SELECT tpot_ms FROM spans") == [(None,)]
-    store.append(otlp.canonical(otlp.span()))
-    store.close()
-
-
-def test_a_file_of_a_newer_longpole_is_refused(tmp_path):
-    path = tmp_path / FILE_NAME
-    DuckStore(path).close()
-    with duckdb.connect(str(path)) as connection:
-        connection.execute("UPDATE meta SET value = '99' WHERE key = 'schema_version'")
-    with pytest.raises(Unreachable, match="schema 99"):
-        DuckStore(path)
-
-
 def test_every_column_of_every_view_says_what_it_means():
     store = DuckStore()
-    found = rows(
+    found = rows_of(
         store,
-        "SELECT table_name, column_name FROM duckdb_columns() "
-        "WHERE comment IS NULL AND table_name IN ('spans', 'calls', 'traces', 'trace_stages')",
+        "SELECT table_name, column_name FROM duckdb_columns() WHERE comment IS NULL "
+        "AND table_name IN ('spans', 'calls', 'traces', 'trace_stages', 'quality')",
     )
     store.close()
     assert found == []
@@ -336,14 +315,14 @@ def test_an_empty_folder_and_a_dead_address_are_out_of_reach(tmp_path):
 
 def test_a_folder_is_read_directly_or_through_its_collector(otlp, settings, collecting):
     with collecting(settings) as collector:
-        collector._store.append(otlp.canonical(otlp.span(name="here")))
+        collector.store.append(otlp.canonical(otlp.span(name="here")))
         reader = open_reader(db=settings.db)
         assert isinstance(reader, RemoteReader)
-        assert rows(reader, "SELECT name FROM spans") == [("here",)]
+        assert rows_of(reader, "SELECT name FROM spans") == [("here",)]
         reader.close()
     readers = [open_reader(db=settings.db), open_reader(db=settings.db)]
     for reader in readers:
-        assert rows(reader, "SELECT name FROM spans") == [("here",)]
+        assert rows_of(reader, "SELECT name FROM spans") == [("here",)]
         reader.close()
 
 
@@ -366,9 +345,11 @@ def test_a_second_collector_on_a_folder_is_refused_by_name(settings, collecting)
         assert collector.url in done.stderr
 
 
-def test_the_data_file_is_its_owners_alone(tmp_path):
+def test_a_data_file_is_its_owners_alone(tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o755)
-    store = DuckStore(shared / FILE_NAME)
+    store = DuckStore(shared)
+    store.latest_day()
     store.close()
-    assert stat.S_IMODE((shared / FILE_NAME).stat().st_mode) == 0o600
+    (file,) = shared.glob("spans-*.duckdb")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -1,7 +1,11 @@
 import pytest
 
 from longpole.vocab import keys
+from longpole_analytics.rollup import ROLLUP
+from longpole_collector.health import Health
+from longpole_collector.rollup import Settler
 from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.stores.views import views
 
 CALLS = [
     "trace_id",
@@ -105,6 +109,7 @@ def store():
 
 
 def calls(store):
+    Settler(store, ROLLUP, Health()).settle(everything=True)
     return store.sql("SELECT * FROM calls ORDER BY start_ns, span_id").to_pylist()
 
 
@@ -125,6 +130,27 @@ def test_the_views_have_the_columns_scripts_rely_on(store):
     assert store.sql("SELECT * FROM calls").column_names == CALLS
     assert set(store.sql("SELECT * FROM traces").column_names) == set(TRACES)
     assert set(store.sql("SELECT * FROM trace_stages").column_names) == set(STAGES)
+
+
+@pytest.mark.parametrize("view", ["calls", "traces", "trace_stages"])
+def test_every_column_of_a_view_says_what_it_means(store, view):
+    names = store.sql(f"SELECT * FROM {view}").column_names
+    assert [name for name in names if not views()[view].columns.get(name)] == []
+
+
+def test_a_time_window_reaches_spans_and_merged_calls_and_only_asked_columns_are_read(otlp, store):
+    start_ns = otlp.span()["start_time_unix_nano"]
+    for i in range(4):
+        times = {"start_time_unix_nano": start_ns + i, "trace_id": bytes([65 + i] * 16)}
+        store.append(otlp.canonical(client(otlp, b"aaaaaaaa") | times))
+        if i % 2:
+            store.append(otlp.canonical(engine(otlp, b"eeeeeeee", b"aaaaaaaa") | times))
+    assert len(calls(store)) == 4
+    query = f"SELECT sum(output_tokens) FROM calls WHERE start_ns >= {start_ns + 2}"
+    plan = str(store.sql(f"EXPLAIN {query}").to_pylist())
+    assert plan.count("start_ns >= ") == 2
+    assert "call_role = 1" in plan
+    assert "prompt_version" not in plan
 
 
 def test_a_call_is_derived_from_its_span(otlp, store):

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from longpole_collector.batch import Batches, Budget, Full, GroupCommit, Item
-from longpole_collector.decode import Body, Compression, Format
-from longpole_collector.wal import MAGIC, Frame, Position, Wal
+from longpole_collector.decode import Compression, Format, Received
+from longpole_collector.wal import MAGIC, Frame, Position, Signal, Wal
 
 START = Position(0, 0)
 
@@ -22,6 +22,12 @@ def read(folder, stored=START):
 
 def texts(found):
     return [entry.body.decode() for _, entry in found if entry is not None]
+
+
+def test_the_signal_of_a_request_is_kept(tmp_path):
+    logs = frame("x")._replace(signal=Signal.LOGS)
+    Wal(tmp_path, START).write([logs, frame("y")])
+    assert [entry.signal for _, entry in read(tmp_path)] == [Signal.LOGS, Signal.TRACES]
 
 
 def test_what_was_written_is_read_back_in_order(tmp_path):
@@ -102,12 +108,8 @@ def test_after_a_failed_write_the_log_goes_on_in_a_new_segment(tmp_path, monkeyp
     assert texts(read(tmp_path)) == ["a", "b"]
 
 
-def body(num_spans: int = 1) -> Body:
-    return Body(lambda received_ns: iter(()), num_spans, 0, "")
-
-
 def item(num_spans: int = 1) -> Item:
-    return Item(body(num_spans), 1, 10, START)
+    return Item(Signal.TRACES, Received(b"", Format.JSON, 1), num_spans, 10, START)
 
 
 def fail(item: Item) -> None:
@@ -190,7 +192,7 @@ def test_the_budget_refuses_what_does_not_fit_and_takes_it_later():
 
 
 def test_a_batch_ends_by_number_of_spans_or_by_age():
-    batches = Batches(max_age_s=0.05, max_spans=10)
+    batches = Batches(max_age_s=0.05, loaded_age_s=0.05, max_records=10)
     for _ in range(5):
         batches.put(item(4))
     assert [len(batches.next(1.0)), len(batches.next(1.0))] == [3, 2]
@@ -201,3 +203,13 @@ def test_a_batch_ends_by_number_of_spans_or_by_age():
     batches.close()
     assert len(batches.next(None)) == 1
     assert batches.next(None) is None
+
+
+def test_after_a_large_batch_the_next_one_waits_longer():
+    batches = Batches(max_age_s=0.01, loaded_age_s=5.0, max_records=20)
+    batches.put(item(3))
+    assert len(batches.next(1.0)) == 1
+    threading.Timer(0.2, batches.put, [item(18)]).start()
+    batches.put(item(1))
+    batches.put(item(1))
+    assert [one.num_records for one in batches.next(1.0)] == [1, 1, 18]

@@ -15,7 +15,7 @@ class MemoryStore(DuckStore):
 
     def add(self, spans: list[Span]) -> None:
         writer = Writer(self, load_rollup())
-        writer.write(spans)
+        writer.write_spans(spans)
         writer.settle(everything=True)
 
 

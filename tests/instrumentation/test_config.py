@@ -65,3 +65,18 @@ def test_config_shows_sources_and_never_a_secret(monkeypatch: pytest.MonkeyPatch
     assert document["schema"] == "longpole.config/1"
     assert document["tables"]["sdk"]["hash_key"] == {"value": "***", "source": "environment"}
     assert document["tables"]["collector"]
+
+
+def test_tables_within_a_table_are_read_by_name_and_no_settings(tmp_path: Path) -> None:
+    file = tmp_path / "longpole.toml"
+    file.write_text('[collector]\ndb = "x"\n[collector.projects.web]\nredact = ["a", "b"]\n')
+    assert config.subtables("collector", "projects", file) == {"web": {"redact": ["a", "b"]}}
+    assert config.settings("collector", {"db": "y"}, file)["db"].value == "x"
+    file.write_text("[collector]\nprojects = 5\n")
+    with pytest.raises(UsageError, match=r"\[collector.projects.NAME\]"):
+        config.subtables("collector", "projects", file)
+    file.write_text("[dashboard.projects.web]\nx = 1\n")
+    with pytest.raises(UsageError, match="unknown key 'projects'"):
+        config.settings("dashboard", {"port": 1}, file)
+    file.write_text("")
+    assert config.subtables("collector", "projects", file) == {}

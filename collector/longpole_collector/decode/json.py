@@ -13,6 +13,7 @@ from typing import Any, Final
 from longpole.errors import BadInput
 from longpole_collector.decode.raw import (
     KINDS,
+    MAX_NAME_CHARS,
     MAX_SPANS,
     MAX_TIME_NS,
     STATUSES,
@@ -24,6 +25,7 @@ from longpole_collector.decode.raw import (
     Resource,
     Value,
     body_of,
+    check_groups,
     check_size,
     resource_of,
 )
@@ -71,13 +73,17 @@ def parse_document(document: Any, max_spans: int | None = None) -> Body:
         BadInput: not of OTLP's shape.
         TooLarge: more than ``max_spans`` spans.
     """
+    holders = _objects(_object(document, "the body"), "resourceSpans")
+    if max_spans is not None:
+        check_groups(len(holders))
+        check_groups(sum(len(_objects(holder, "scopeSpans")) for holder in holders))
     groups = [
         (
             resource,
-            _string(_object(scoped.get("scope"), "scope"), "name"),
+            _string(_object(scoped.get("scope"), "scope"), "name")[:MAX_NAME_CHARS],
             _objects(scoped, "spans"),
         )
-        for holder in _objects(_object(document, "the body"), "resourceSpans")
+        for holder in holders
         for resource in (_resource(holder),)
         for scoped in _objects(holder, "scopeSpans")
     ]

@@ -26,6 +26,11 @@ MAX_TIME_NS: Final = 2**63 - 1
 MAX_SPANS: Final = 10_000
 """Most spans one request may hold; a file may hold more."""
 
+MAX_NAME_CHARS: Final = 1024
+"""Longest name of a service, instance or scope: each span holds a copy."""
+MAX_RESOURCE_CHARS: Final = 16 * 1024
+"""Most text of a resource's attributes, for the same reason; the first ones are kept."""
+
 _NOISE: Final = (
     "telemetry.",
     "process.",
@@ -53,15 +58,22 @@ class RawLink(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """The sender: its service, whose clock it runs on, and its other attributes as text."""
+    """The sender: its service, whose clock it runs on, and its other attributes as text.
+
+    ``is_cut`` says that there were more attributes than each of its spans can hold a copy of.
+    """
 
     service: str | None
     instance_id: str | None
     attributes: dict[str, str]
+    is_cut: bool = False
 
 
 class RawSpan(NamedTuple):
-    """One span as sent. Ids are lower-case hex; ``end_ns`` is 0 while unfinished."""
+    """One span as sent. Ids are lower-case hex; ``end_ns`` is 0 while unfinished.
+
+    ``flags`` say what the decoder had to repair.
+    """
 
     trace_id: str
     span_id: str
@@ -78,6 +90,7 @@ class RawSpan(NamedTuple):
     links: list[RawLink]
     scope: str
     resource: Resource
+    flags: tuple[str, ...] = ()
 
 
 class Body(NamedTuple):
@@ -115,6 +128,16 @@ def check_size(num_spans: int, max_spans: int | None) -> None:
         )
 
 
+def check_groups(num_groups: int) -> None:
+    """Refuse a request of more groups of spans (by resource, by scope) than any sender has.
+
+    Raises:
+        TooLarge: more than :data:`MAX_SPANS` groups.
+    """
+    if num_groups > MAX_SPANS:
+        raise TooLarge(f"request of more than {MAX_SPANS} groups of spans: none is taken")
+
+
 def text(value: Value) -> str:
     """Any value as text; lists and maps as JSON, bytes as base64."""
     if isinstance(value, str):
@@ -135,13 +158,19 @@ def resource_of(attributes: Attributes) -> Resource:
     service = _name(attributes.get(keys.SERVICE_NAME))
     instance = _name(attributes.get(keys.SERVICE_INSTANCE_ID))
     host = _name(attributes.get(keys.HOST_NAME))
-    kept = {
-        f"resource.{key}": text(value)
-        for key, value in attributes.items()
-        if not key.startswith(_NOISE)
-    }
-    return Resource(service, instance or host or service, kept)
+    kept: dict[str, str] = {}
+    num_chars = 0
+    is_cut = False
+    for key, value in attributes.items():
+        if not key.startswith(_NOISE):
+            said = text(value)
+            num_chars += len(key) + len(said)
+            if num_chars > MAX_RESOURCE_CHARS:
+                is_cut = True
+                break
+            kept[f"resource.{key}"] = said
+    return Resource(service, instance or host or service, kept, is_cut)
 
 
 def _name(value: Value | None) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return value[:MAX_NAME_CHARS] if isinstance(value, str) and value else None

@@ -1,18 +1,26 @@
 """OTLP protobuf -> raw spans, by the C parser (upb) of the protobuf package.
 
-The parse is cheap (a few microseconds a span) and happens once, at the door; walking the
-attributes in Python is the dear part and is left to whoever calls ``Body.spans``.
+The parse is cheap (a few microseconds a span); walking the attributes in Python is the dear
+part and is left to whoever calls ``Body.spans``.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final, cast
 
 from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from longpole.errors import BadInput
+from longpole_collector.decode.crowd import refuse_crowd
+from longpole_collector.decode.mend import INVALID_UTF8, Place, mend
 from longpole_collector.decode.raw import (
     KINDS,
+    MAX_NAME_CHARS,
     MAX_SPANS,
     MAX_TIME_NS,
     STATUSES,
@@ -21,6 +29,7 @@ from longpole_collector.decode.raw import (
     RawEvent,
     RawLink,
     RawSpan,
+    Resource,
     Value,
     check_size,
     resource_of,
@@ -32,14 +41,21 @@ _NESTED: Final = frozenset(("array_value", "kvlist_value"))
 def parse(body: bytes, max_spans: int | None = MAX_SPANS) -> Body:
     """A protobuf ``ExportTraceServiceRequest``; an empty body is an empty request.
 
+    Text that is not UTF-8 is repaired with U+FFFD, and its spans flagged.
+
     Raises:
-        BadInput: the bytes are not OTLP.
+        BadInput: the bytes are not OTLP, or not of traces.
         TooLarge: more than ``max_spans`` spans.
     """
+    refuse_crowd(body, max_spans)
+    repaired: frozenset[Place] = frozenset()
     try:
         request = ExportTraceServiceRequest.FromString(body)
     except (DecodeError, ValueError) as error:
-        raise BadInput(f"not an OTLP protobuf trace request: {error}") from error
+        mended = mend(body)
+        if mended is None:
+            raise BadInput(f"not an OTLP protobuf trace request: {error}") from error
+        request, repaired = mended
     if body and not request.resource_spans:
         raise BadInput("not an OTLP protobuf trace request: it holds no resource spans")
     num_spans = sum(
@@ -48,21 +64,41 @@ def parse(body: bytes, max_spans: int | None = MAX_SPANS) -> Body:
         for scope_spans in resource_spans.scope_spans
     )
     check_size(num_spans, max_spans)
-    num_rejected = 0
-    reason = ""
-    for resource_spans in request.resource_spans:
-        for scope_spans in resource_spans.scope_spans:
-            bad = [(i, why) for i, span in enumerate(scope_spans.spans) if (why := _flaw(span))]
-            for i, why in reversed(bad):
-                del scope_spans.spans[i]
-                reason = why
-            num_rejected += len(bad)
+    bad: dict[Place, str] = {
+        (i, j, k): why
+        for i, resource_spans in enumerate(request.resource_spans)
+        for j, scope_spans in enumerate(resource_spans.scope_spans)
+        for k, span in enumerate(scope_spans.spans)
+        if (why := _flaw(span))
+    }
+    if bad and len(bad) == num_spans:
+        _refuse_other_signals(body, request)
     return Body(
-        lambda received_ns: _spans(request, received_ns),
-        num_spans - num_rejected,
-        num_rejected,
-        reason,
+        lambda received_ns: _spans(request, received_ns, bad, repaired),
+        num_spans - len(bad),
+        len(bad),
+        next(iter(bad.values()), ""),
     )
+
+
+def _refuse_other_signals(body: bytes, request: ExportTraceServiceRequest) -> None:
+    """Logs and metrics have the shape of a trace request, with spans that have no ids.
+
+    A log record has a fixed 64-bit number where a span has its trace id, or its events; a metric
+    has its data where a span has neither times nor kind.
+    """
+    with suppress(DecodeError, ValueError):
+        logs = ExportLogsServiceRequest.FromString(body)
+        records = [r for g in logs.resource_logs for s in g.scope_logs for r in s.log_records]
+        if any(record.time_unix_nano or record.observed_time_unix_nano for record in records):
+            raise BadInput("these are log records, not spans: send them to /v1/logs")
+    with suppress(DecodeError, ValueError):
+        metrics = ExportMetricsServiceRequest.FromString(body)
+        found = [m for g in metrics.resource_metrics for s in g.scope_metrics for m in s.metrics]
+        spans = [s for g in request.resource_spans for c in g.scope_spans for s in c.spans]
+        is_timeless = not any(span.start_time_unix_nano or span.kind for span in spans)
+        if found and is_timeless and all(metric.WhichOneof("data") for metric in found):
+            raise BadInput("these are metrics, not spans: send them to /v1/metrics")
 
 
 def _flaw(span: Any) -> str:
@@ -78,39 +114,53 @@ def _flaw(span: Any) -> str:
     return ""
 
 
-def _spans(request: ExportTraceServiceRequest, received_ns: int) -> Iterator[RawSpan]:
-    for resource_spans in request.resource_spans:
+def _spans(
+    request: ExportTraceServiceRequest,
+    received_ns: int,
+    bad: Container[Place],
+    repaired: Container[Place],
+) -> Iterator[RawSpan]:
+    for i, resource_spans in enumerate(request.resource_spans):
         resource = resource_of(attributes(resource_spans.resource.attributes))
-        for scope_spans in resource_spans.scope_spans:
-            scope = scope_spans.scope.name
-            for span in scope_spans.spans:
-                parent = span.parent_span_id
-                status = span.status
-                yield RawSpan(
-                    span.trace_id.hex(),
-                    span.span_id.hex(),
-                    parent.hex() if any(parent) else None,
-                    span.name,
-                    _nth(KINDS, span.kind),
-                    span.start_time_unix_nano,
-                    span.end_time_unix_nano,
-                    received_ns,
-                    _nth(STATUSES, status.code),
-                    status.message,
-                    attributes(span.attributes),
-                    [
-                        RawEvent(event.name, event.time_unix_nano, attributes(event.attributes))
-                        for event in span.events
-                    ],
-                    [
-                        RawLink(
-                            link.trace_id.hex(), link.span_id.hex(), attributes(link.attributes)
-                        )
-                        for link in span.links
-                    ],
-                    scope,
-                    resource,
-                )
+        for j, scope_spans in enumerate(resource_spans.scope_spans):
+            scope = scope_spans.scope.name[:MAX_NAME_CHARS]
+            for k, span in enumerate(scope_spans.spans):
+                if (i, j, k) not in bad:
+                    flags = (INVALID_UTF8,) if (i, j, k) in repaired else ()
+                    yield _span(span, received_ns, scope, resource, flags)
+
+
+def _span(
+    span: Any, received_ns: int, scope: str, resource: Resource, flags: tuple[str, ...]
+) -> RawSpan:
+    parent = span.parent_span_id
+    status = span.status
+    return RawSpan(
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        parent.hex() if any(parent) else None,
+        span.name,
+        _nth(KINDS, span.kind),
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        received_ns,
+        _nth(STATUSES, status.code),
+        status.message,
+        attributes(span.attributes),
+        [event_of(event) for event in span.events],
+        [
+            RawLink(link.trace_id.hex(), link.span_id.hex(), attributes(link.attributes))
+            for link in span.links
+        ],
+        scope,
+        resource,
+        flags,
+    )
+
+
+def event_of(event: Any) -> RawEvent:
+    """A span event as a record."""
+    return RawEvent(event.name, event.time_unix_nano, attributes(event.attributes))
 
 
 def attributes(pairs: Iterable[Any]) -> Attributes:
@@ -124,6 +174,14 @@ def attributes(pairs: Iterable[Any]) -> Attributes:
         elif which is not None:
             found[pair.key] = getattr(value, which)
     return found
+
+
+def value_of(any_value: Any) -> Value | None:
+    """An ``AnyValue`` as a Python value; ``None`` if it holds none."""
+    which = any_value.WhichOneof("value")
+    if which in _NESTED:
+        return _nested(any_value, which)
+    return None if which is None else cast("Value", getattr(any_value, which))
 
 
 def _nested(any_value: Any, which: str) -> Value:

@@ -73,6 +73,12 @@ _PROVIDERS: Final = {
     "mistralai": "mistral_ai",
     "xai": "x_ai",
 }
+SAY_WHETHER_STREAMED: Final = (
+    "opentelemetry.instrumentation.genai.",
+    "opentelemetry.instrumentation.google_genai",
+    "com.anthropic.sdk.",
+)
+"""Scopes of libraries that mark streamed requests, and only these."""
 _DOTTED: Final = ("gcp.", "aws.", "azure.ai.", "ibm.")
 """Names of the conventions that hold a dot of their own."""
 
@@ -131,6 +137,30 @@ def since_start(columns: dict[str, Any], at_ns: int) -> int | None:
     return since_ns if 0 <= since_ns <= MAX_TIME_NS else None
 
 
+def count_input_whole(columns: dict[str, Any]) -> None:
+    """Make ``input_tokens`` hold the cached part too, as the convention says it must.
+
+    More cached than input tokens prove that the sender left them out; the repair is flagged.
+    """
+    cached = (columns.get("cached_input_tokens") or 0) + (columns.get("cache_write_tokens") or 0)
+    if columns.get("input_tokens") is not None and cached > columns["input_tokens"]:
+        columns["input_tokens"] += cached
+        columns["flags"].append("input_excluded_cache")
+
+
+def drop_echoed_model(columns: dict[str, Any]) -> None:
+    """Forget a response model that is the request's name again, whatever answered."""
+    model = columns.get("response_model")
+    if model is not None and model == columns.get("request_model"):
+        columns["attributes"][keys.RESPONSE_MODEL] = columns.pop("response_model")
+
+
+def say_not_streamed(columns: dict[str, Any]) -> None:
+    """An answered call of a library that marks streamed requests, and has not marked this one."""
+    if columns["is_model_call"] and columns.get("response_id") is not None:
+        columns.setdefault("is_streamed", False)
+
+
 def first_token(columns: dict[str, Any], ns: int | None, source: str) -> None:
     """Take a library's claimed time to first token, marked with what its clock stops at.
 
@@ -154,12 +184,12 @@ def settle(columns: dict[str, Any], raw: RawSpan) -> None:
     no first token; a stream without an end is marked, and what only looks like its count of
     output tokens is taken out.
     """
-    _unify_error(columns, raw)
-    if not columns.get("is_model_call"):
-        return
     for column in TOKEN_COLUMNS:
         if (columns.get(column) or 0) > MAX_COUNT:  # a sum of counts can be, one count cannot
             columns[column] = None
+    _unify_error(columns, raw)
+    if not columns.get("is_model_call"):
+        return
     if columns.get("operation") == EMBEDDINGS:
         columns["is_streamed"] = False
     if columns.get("is_streamed") is False:

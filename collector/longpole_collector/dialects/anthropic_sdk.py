@@ -8,12 +8,10 @@ around or beside it tell of the same call (see the view ``calls``).
 from collections.abc import Mapping
 from typing import Final
 
-from longpole.vocab import Span
-from longpole_collector.decode.raw import RawSpan, Value
-from longpole_collector.dialects._foreign import FIRST_CONTENT, first_token, settle
-from longpole_collector.dialects.base import Dialect, Rule, Rules, draft, finish_reason, infer, word
+from longpole_collector.decode.raw import Value
+from longpole_collector.dialects._steps import Step, plain
+from longpole_collector.dialects.base import Rule, Rules, finish_reason, word
 from longpole_collector.dialects.otel_genai import RULES as _GENAI_RULES
-from longpole_collector.dialects.otel_genai import count_input_whole, say_not_streamed
 
 NAME: Final = "anthropic_sdk"
 _SCOPE: Final = "com.anthropic.sdk."
@@ -29,16 +27,10 @@ def _claims(scope: str, attributes: Mapping[str, Value]) -> bool:
     return scope.startswith(_SCOPE)
 
 
-def _read(raw: RawSpan) -> Span:
-    read = draft(raw, NAME, RULES)
-    columns = read.columns
-    infer(columns)
-    count_input_whole(columns)
-    if "ttft_ns" not in columns:
-        first_token(columns, columns.get("first_chunk_ns"), FIRST_CONTENT)
-    say_not_streamed(columns)
-    settle(columns, raw)
-    return read.span()
-
-
-DIALECT: Final = Dialect(NAME, _claims, _read, order=15)
+DIALECT: Final = plain(
+    NAME,
+    _claims,
+    RULES,
+    (Step.INFER, Step.INPUT_WHOLE, Step.FIRST_CONTENT, Step.NOT_STREAMED, Step.SETTLE),
+    order=15,
+)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from longpole.vocab import Span, Stage, Status, keys
+from longpole_collector.content import CUT_FLAG
 from longpole_collector.decode.raw import RawSpan, Value, text
 
 EXCEPTION_EVENT: Final = "exception"
@@ -21,6 +22,7 @@ ENGINE_TIMES: Final = frozenset(("queue_ns", "prefill_ns", "engine_decode_ns", "
 """Columns that only an engine can fill."""
 MAX_SECONDS: Final = 9.2e9
 """Longest duration that fits the store's 64-bit nanoseconds."""
+_SECONDS_LIMIT: Final = 10_000
 MODEL_OPERATIONS: Final = frozenset(("chat", "text_completion", "generate_content", "embeddings"))
 _STAGES: Final = frozenset(Stage)
 STAGE_OF_OPERATION: Final = {
@@ -40,12 +42,18 @@ class Dialect:
             with no attributes: a yes then holds for the whole scope and is remembered.
         read: the canonical span; raises nothing on strange values (they stay attributes).
         order: who is asked first; the lowest wins.
+        marks: the attributes ``claims`` looks at; a span without any of them is claimed by its
+            scope or not at all. ``None`` if that cannot be told: every span is then asked.
+        plain: the reading as rules and steps, if that is all there is to it (see ``_steps``);
+            ``claims`` may then look at the scope and at which marks are there, not at values.
     """
 
     name: str
     claims: Callable[[str, Mapping[str, Value]], bool]
     read: Callable[[RawSpan], Span]
     order: int = 50
+    marks: frozenset[str] | None = None
+    plain: "Plain | None" = None
 
 
 class Rule(NamedTuple):
@@ -57,6 +65,13 @@ class Rule(NamedTuple):
 
 
 Rules = Mapping[str, Rule]
+
+
+class Plain(NamedTuple):
+    """A reading that is rules and the steps of ``_steps.Step`` whose bits are set."""
+
+    rules: Rules
+    steps: int
 
 
 class Draft(NamedTuple):
@@ -102,7 +117,7 @@ def count(value: Value) -> int | None:
 def attempts(value: Value) -> int | None:
     """Attempts, from the number of times a request was sent again."""
     resends = count(value)
-    return None if resends is None else resends + 1
+    return None if resends is None or resends == 2**63 - 1 else resends + 1
 
 
 def number(value: Value) -> float | None:
@@ -116,6 +131,13 @@ def seconds_ns(value: Value) -> int | None:
     """A duration in seconds, as whole nanoseconds by rounding."""
     seconds = number(value)
     return None if seconds is None or seconds > MAX_SECONDS else round(seconds * 1e9)
+
+
+def seconds_or_ns(value: Value) -> int | None:
+    """As :func:`seconds_ns`, but an integer above 10,000 is nanoseconds already."""
+    if isinstance(value, int) and value > _SECONDS_LIMIT:
+        return count(value)
+    return seconds_ns(value)
 
 
 def seconds_ms(value: Value) -> float | None:
@@ -214,7 +236,7 @@ def draft(raw: RawSpan, dialect: str, rules: Rules) -> Draft:
         "dialect": dialect,
         "status": raw.status,
         "status_message": raw.status_message or None,
-        "flags": [],
+        "flags": [*raw.flags, CUT_FLAG] if raw.resource.is_cut else list(raw.flags),
         "attributes": rest,
     }
     for key, value in raw.attributes.items():

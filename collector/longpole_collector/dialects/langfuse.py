@@ -167,4 +167,4 @@ def _epoch_ns(value: Value | None) -> int | None:
     return whole * 1_000_000_000 + at.microsecond * 1_000
 
 
-DIALECT: Final = Dialect(NAME, _claims, _read, order=30)
+DIALECT: Final = Dialect(NAME, _claims, _read, order=30, marks=frozenset((TYPE,)))

@@ -12,6 +12,7 @@ from longpole_collector.decode.raw import RawSpan, Value
 from longpole_collector.dialects._foreign import (
     ANSWER_COLUMNS,
     be_kind,
+    count_input_whole,
     fill,
     provider_name,
     settle,
@@ -20,7 +21,6 @@ from longpole_collector.dialects._foreign import (
 from longpole_collector.dialects._printed import printed_map
 from longpole_collector.dialects.base import Dialect, Rule, Rules, count, draft, flag, infer, word
 from longpole_collector.dialects.otel_genai import RULES as _GENAI_RULES
-from longpole_collector.dialects.otel_genai import count_input_whole
 
 NAME: Final = "langsmith"
 KIND: Final = "langsmith.span.kind"
@@ -74,4 +74,4 @@ def _read_details(columns: dict[str, Any], raw: RawSpan) -> None:
     fill(columns, {column: num for column, num in known.items() if num is not None})
 
 
-DIALECT: Final = Dialect(NAME, _claims, _read, order=35)
+DIALECT: Final = Dialect(NAME, _claims, _read, order=35, marks=frozenset((KIND,)))

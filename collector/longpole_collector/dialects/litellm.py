@@ -10,12 +10,11 @@ from typing import Any, Final
 
 from longpole.vocab import Span
 from longpole_collector.decode.raw import RawSpan, Value
-from longpole_collector.dialects._foreign import fill, settle
+from longpole_collector.dialects._foreign import count_input_whole, drop_echoed_model, fill, settle
 from longpole_collector.dialects._payloads import usage_columns
 from longpole_collector.dialects._printed import printed_map
 from longpole_collector.dialects.base import Dialect, Rule, Rules, draft, flag, infer
 from longpole_collector.dialects.otel_genai import RULES as _GENAI_RULES
-from longpole_collector.dialects.otel_genai import count_input_whole, drop_echoed_model
 
 NAME: Final = "litellm"
 _REPEATED: Final = "raw_gen_ai_request"
@@ -69,4 +68,4 @@ def _read_call(columns: dict[str, Any], raw: RawSpan) -> None:
         drop_echoed_model(columns)
 
 
-DIALECT: Final = Dialect(NAME, _claims, _read, order=35)
+DIALECT: Final = Dialect(NAME, _claims, _read, order=35, marks=frozenset())

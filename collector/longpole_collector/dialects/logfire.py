@@ -17,6 +17,7 @@ from longpole_collector.dialects._foreign import (
     FIRST_EVENT,
     STREAM_HEAD,
     STREAM_SUMMARY,
+    count_input_whole,
     fill,
     first_token,
     mark,
@@ -38,7 +39,6 @@ from longpole_collector.dialects.base import (
     word,
 )
 from longpole_collector.dialects.otel_genai import RULES as _GENAI_RULES
-from longpole_collector.dialects.otel_genai import count_input_whole
 
 NAME: Final = "logfire"
 PYDANTIC_AI: Final = "pydantic-ai"
@@ -130,4 +130,4 @@ def _read_two_spans(columns: dict[str, Any], raw: RawSpan, is_streamed: bool | N
         columns["is_streamed"] = is_streamed
 
 
-DIALECT: Final = Dialect(NAME, _claims, _read, order=60)
+DIALECT: Final = Dialect(NAME, _claims, _read, order=60, marks=frozenset((SPAN_TYPE,)))

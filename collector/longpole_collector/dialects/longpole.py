@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from longpole.vocab import Span, keys
-from longpole_collector.decode.raw import RawSpan, Value
-from longpole_collector.dialects.base import Dialect, Rule, Rules, draft, infer, word
+from longpole.vocab import keys
+from longpole_collector.decode.raw import Value
+from longpole_collector.dialects._steps import Step, plain
+from longpole_collector.dialects.base import Rule, Rules, word
 from longpole_collector.dialects.otel_genai import RULES as _GENAI_RULES
 
 NAME: Final = "longpole"
@@ -20,10 +21,4 @@ def _claims(scope: str, attributes: Mapping[str, Value]) -> bool:
     return scope in (keys.SCOPE_SDK, keys.SCOPE_ENGINE)
 
 
-def _read(raw: RawSpan) -> Span:
-    read = draft(raw, NAME, RULES)
-    infer(read.columns)
-    return read.span()
-
-
-DIALECT: Final = Dialect(NAME, _claims, _read, order=10)
+DIALECT: Final = plain(NAME, _claims, RULES, (Step.INFER,), order=10)

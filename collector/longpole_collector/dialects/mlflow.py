@@ -20,6 +20,7 @@ from longpole_collector.dialects._foreign import (
     TOKEN_COLUMNS,
     TRUNCATED,
     be_kind,
+    count_input_whole,
     fill,
     first_token,
     mark,
@@ -31,7 +32,6 @@ from longpole_collector.dialects._foreign import (
 from longpole_collector.dialects._payloads import answer_columns, parse, parse_map
 from longpole_collector.dialects.base import Dialect, Rule, Rules, count, draft, flag, word
 from longpole_collector.dialects.otel_genai import RULES as _GENAI_RULES
-from longpole_collector.dialects.otel_genai import count_input_whole
 
 NAME: Final = "mlflow"
 SCOPE: Final = "mlflow."
@@ -191,4 +191,4 @@ def _prompt_version(value: Value | None) -> str | None:
     return word(prompts[0].get("version") or "")
 
 
-DIALECT: Final = Dialect(NAME, _claims, _read, order=30)
+DIALECT: Final = Dialect(NAME, _claims, _read, order=30, marks=frozenset((TYPE,)))

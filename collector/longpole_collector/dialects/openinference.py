@@ -14,6 +14,7 @@ from longpole_collector.dialects._foreign import (
     ANSWER_COLUMNS,
     FIRST_EVENT,
     be_kind,
+    count_input_whole,
     fill,
     first_token,
     provider_name,
@@ -32,7 +33,6 @@ from longpole_collector.dialects.base import (
     word,
 )
 from longpole_collector.dialects.otel_genai import RULES as _GENAI_RULES
-from longpole_collector.dialects.otel_genai import count_input_whole
 
 NAME: Final = "openinference"
 SCOPE: Final = "openinference.instrumentation"
@@ -121,4 +121,4 @@ def _see_streaming(columns: dict[str, Any], raw: RawSpan, settings: Mapping[str,
         columns.setdefault("is_streamed", False)
 
 
-DIALECT: Final = Dialect(NAME, _claims, _read, order=30)
+DIALECT: Final = Dialect(NAME, _claims, _read, order=30, marks=frozenset((KIND,)))

@@ -14,6 +14,7 @@ from longpole_collector.dialects._foreign import (
     AFTER_HEADERS,
     ANSWER_COLUMNS,
     ESTIMATED,
+    count_input_whole,
     exclusive_input,
     mark,
     provider_name,
@@ -30,7 +31,6 @@ from longpole_collector.dialects.base import (
     word,
 )
 from longpole_collector.dialects.otel_genai import RULES as _GENAI_RULES
-from longpole_collector.dialects.otel_genai import count_input_whole
 
 NAME: Final = "openlit"
 _OPENAI_SCOPE: Final = "openlit.instrumentation.openai"
@@ -77,4 +77,4 @@ def _read_call(columns: dict[str, Any], raw: RawSpan) -> None:
         mark(columns, ESTIMATED)
 
 
-DIALECT: Final = Dialect(NAME, _claims, _read, order=40)
+DIALECT: Final = Dialect(NAME, _claims, _read, order=40, marks=frozenset((_SDK,)))

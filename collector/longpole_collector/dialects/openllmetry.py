@@ -15,12 +15,13 @@ from longpole_collector.dialects._foreign import (
     INVOKE_AGENT,
     INVOKE_WORKFLOW,
     TRUNCATED,
+    count_input_whole,
+    drop_echoed_model,
     first_token,
     settle,
 )
 from longpole_collector.dialects.base import Dialect, Rule, Rules, count, draft, flag, infer, word
 from longpole_collector.dialects.otel_genai import RULES as _GENAI_RULES
-from longpole_collector.dialects.otel_genai import count_input_whole, drop_echoed_model
 
 NAME: Final = "openllmetry"
 KIND: Final = "traceloop.span.kind"
@@ -111,4 +112,4 @@ def _add_thoughts(columns: dict[str, Any], raw: RawSpan) -> None:
         columns["output_tokens"] = total - given
 
 
-DIALECT: Final = Dialect(NAME, _claims, _read, order=45)
+DIALECT: Final = Dialect(NAME, _claims, _read, order=45, marks=frozenset((KIND,)))

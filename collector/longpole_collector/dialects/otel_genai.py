@@ -7,22 +7,20 @@ may carry no content, and ``gen_ai.request.stream`` is sent of streamed requests
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from longpole.vocab import Span, keys
-from longpole_collector.decode.raw import RawSpan, Value
-from longpole_collector.dialects._foreign import FIRST_EVENT, first_token, provider_name, settle
+from longpole.vocab import keys
+from longpole_collector.decode.raw import Value
+from longpole_collector.dialects._foreign import SAY_WHETHER_STREAMED, provider_name
+from longpole_collector.dialects._steps import Step, plain
 from longpole_collector.dialects.base import (
     FACTS,
-    Dialect,
     Rule,
     Rules,
     attempts,
     count,
-    draft,
     finish_reason,
     flag,
-    infer,
     number,
     one_of,
     seconds_ms,
@@ -31,12 +29,8 @@ from longpole_collector.dialects.base import (
 )
 
 NAME: Final = "otel_genai"
-_SAY_WHETHER_STREAMED: Final = (
-    "opentelemetry.instrumentation.genai.",
-    "opentelemetry.instrumentation.google_genai",
-)
 _SCOPES: Final = (
-    *_SAY_WHETHER_STREAMED,
+    *SAY_WHETHER_STREAMED,
     "opentelemetry.instrumentation.openai_v2",
     "opentelemetry.util.genai.",
 )
@@ -107,41 +101,11 @@ def _claims(scope: str, attributes: Mapping[str, Value]) -> bool:
     return scope.startswith(_SCOPES) or any(key in attributes for key in _KEYS)
 
 
-def count_input_whole(columns: dict[str, Any]) -> None:
-    """Make ``input_tokens`` hold the cached part too, as the convention says it must.
-
-    More cached than input tokens prove that the sender left them out; the repair is flagged.
-    """
-    cached = (columns.get("cached_input_tokens") or 0) + (columns.get("cache_write_tokens") or 0)
-    if columns.get("input_tokens") is not None and cached > columns["input_tokens"]:
-        columns["input_tokens"] += cached
-        columns["flags"].append("input_excluded_cache")
-
-
-def drop_echoed_model(columns: dict[str, Any]) -> None:
-    """Forget a response model that is the request's name again, whatever answered."""
-    model = columns.get("response_model")
-    if model is not None and model == columns.get("request_model"):
-        columns["attributes"][keys.RESPONSE_MODEL] = columns.pop("response_model")
-
-
-def say_not_streamed(columns: dict[str, Any]) -> None:
-    """An answered call of a library that marks streamed requests, and has not marked this one."""
-    if columns["is_model_call"] and columns.get("response_id") is not None:
-        columns.setdefault("is_streamed", False)
-
-
-def _read(raw: RawSpan) -> Span:
-    read = draft(raw, NAME, RULES)
-    columns = read.columns
-    infer(columns)
-    count_input_whole(columns)
-    if columns["is_model_call"] and not columns["is_engine"] and "ttft_ns" not in columns:
-        first_token(columns, columns.get("first_chunk_ns"), FIRST_EVENT)
-    if raw.scope.startswith(_SAY_WHETHER_STREAMED):
-        say_not_streamed(columns)
-    settle(columns, raw)
-    return read.span()
-
-
-DIALECT: Final = Dialect(NAME, _claims, _read, order=90)
+DIALECT: Final = plain(
+    NAME,
+    _claims,
+    RULES,
+    (Step.INFER, Step.INPUT_WHOLE, Step.FIRST_EVENT, Step.NOT_STREAMED, Step.SETTLE),
+    marks=frozenset(_KEYS),
+    order=90,
+)

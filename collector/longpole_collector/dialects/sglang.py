@@ -8,10 +8,10 @@ spans below it carry ``host_id``, ``pid`` and ``thread_label`` and are parts of 
 from collections.abc import Mapping
 from typing import Final
 
-from longpole.vocab import Span, keys
-from longpole_collector.decode.raw import RawSpan, Value
-from longpole_collector.dialects.base import Dialect
-from longpole_collector.dialects.vllm import read_engine
+from longpole.vocab import keys
+from longpole_collector.decode.raw import Value
+from longpole_collector.dialects._steps import Step, plain
+from longpole_collector.dialects.vllm import RULES
 
 NAME: Final = "sglang"
 _CACHED: Final = "gen_ai.usage.cached_tokens"
@@ -26,8 +26,11 @@ def _claims(scope: str, attributes: Mapping[str, Value]) -> bool:
     )
 
 
-def _read(raw: RawSpan) -> Span:
-    return read_engine(raw, NAME)
-
-
-DIALECT: Final = Dialect(NAME, _claims, _read, order=19)
+DIALECT: Final = plain(
+    NAME,
+    _claims,
+    RULES,
+    (Step.INFER, Step.ENGINE_TPOT),
+    marks=frozenset((*_THREAD, _CACHED, keys.ENGINE_E2E)),
+    order=19,
+)

@@ -61,4 +61,6 @@ def _read(raw: RawSpan) -> Span:
     return read.span()
 
 
-DIALECT: Final = Dialect(NAME, _claims, _read, order=25)
+DIALECT: Final = Dialect(
+    NAME, _claims, _read, order=25, marks=frozenset((_QUEUE, _INFERENCE, _VALIDATION))
+)

@@ -18,6 +18,7 @@ from longpole_collector.dialects._foreign import (
     FIRST_CONTENT,
     FIRST_EVENT,
     INVOKE_WORKFLOW,
+    count_input_whole,
     exclusive_input,
     fill,
     first_token,
@@ -41,7 +42,6 @@ from longpole_collector.dialects.base import (
     word,
 )
 from longpole_collector.dialects.otel_genai import RULES as _GENAI_RULES
-from longpole_collector.dialects.otel_genai import count_input_whole
 
 NAME: Final = "vercel"
 _SCOPES: Final = ("ai", "gen_ai")
@@ -200,4 +200,4 @@ def _read_7(raw: RawSpan) -> Span:
     return read.span()
 
 
-DIALECT: Final = Dialect(NAME, _claims, _read, order=30)
+DIALECT: Final = Dialect(NAME, _claims, _read, order=30, marks=frozenset((OPERATION_ID,)))

@@ -9,6 +9,8 @@ from longpole_collector.stores.remote import RemoteReader
 
 __all__ = ["open_reader"]
 
+_NO_DATA = "no data in {}: run `longpole collect` or `longpole import` first"
+
 
 def open_reader(
     *, db: Path | None = None, url: str | None = None, files: Sequence[Path] = ()
@@ -40,18 +42,21 @@ def open_reader(
         running = find(db)
         if running is None:
             raise
-        return RemoteReader(running.url)
+        return RemoteReader(running.url, running.key)
 
 
 def _open_folder(folder: Path) -> Reader:
-    from longpole_collector.ingest import recover
-    from longpole_collector.stores.duckdb import FILE_NAME, DuckStore
+    from longpole_collector.recovery import has_data, recover
+    from longpole_collector.stores.duckdb import DuckStore
 
+    if not folder.is_dir():
+        raise Unreachable(_NO_DATA.format(folder))
     recover(folder)
-    path = folder / FILE_NAME
-    if not path.is_file():
-        raise Unreachable(f"no data in {folder}: run `longpole collect` or `longpole import` first")
-    return DuckStore(path, is_read_only=True)
+    store = DuckStore(folder, is_read_only=True)
+    if has_data(folder):
+        return store
+    store.close()
+    raise Unreachable(_NO_DATA.format(folder))
 
 
 def _open_files(files: Sequence[Path]) -> Reader:

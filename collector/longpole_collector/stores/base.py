@@ -5,8 +5,8 @@
 - ``StoreBusy`` means: the same call again may succeed.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -14,6 +14,13 @@ from longpole.vocab import Span
 
 Value = str | int | float | bool | None
 Params = Sequence[Value] | Mapping[str, Value]
+
+
+class Stream(NamedTuple):
+    """An answer on its way: its columns, and its rows batch by batch."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
 
 
 class Reader(Protocol):

@@ -1,97 +1,112 @@
-"""The store: one DuckDB file, or one in memory, that this process owns.
+"""The store: a folder of day files, or memory, that this process owns.
 
-DuckDB lets one process in, so the collector holds the file and everybody else asks it over
+DuckDB lets one process in, so the collector holds the files and everybody else asks it over
 HTTP. One thread writes; each reader gets a cursor of its own and a read-only transaction, so
 neither waits for the other. The place reached in the write-ahead log is stored in the same
-transaction as the spans: after a crash nothing is replayed twice and nothing is left out.
+transaction as the spans, and both reach the disk together when the store is saved: after a crash
+the log is replayed from there, nothing twice and nothing left out.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Lock, Timer
-from time import sleep
-from typing import Any, Final, NamedTuple
+from threading import Event, RLock, Timer
+from time import sleep, time_ns
+from typing import Any, Final
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longpole.errors import BadInput, StoreBusy, Unreachable
-from longpole.vocab import Span, Trace, TraceStage
-from longpole_collector.stores.base import Params
+from longpole.errors import BadInput, Unreachable
+from longpole.vocab import Span
+from longpole_collector.stores.base import Params, Stream
+from longpole_collector.stores.connection import Limits, connect, hold, plain_schema
+from longpole_collector.stores.days import Day, Days
 from longpole_collector.stores.guard import check, first_line
+from longpole_collector.stores.migrations import SINGLE_FILE, adopt, note, noted
+from longpole_collector.stores.narrow import Place, narrow
 from longpole_collector.stores.schema import (
     SPANS,
-    STAGES,
-    TABLES,
     TRACE_HI,
     TRACE_LO,
     TRACES,
-    ddl,
-    select_list,
+    matching,
     to_arrow,
-    trace_numbers,
 )
 from longpole_collector.stores.views import script, views
 from longpole_collector.wal import Position
 
-SCHEMA_VERSION: Final = 1
-FILE_NAME: Final = "spans.duckdb"
+_log = logging.getLogger("longpole.collector.store")
 _BATCH_ROWS: Final = 10_000
 _MAX_RESULT_BYTES: Final = 512 << 20
 _GAP_NS: Final = 60_000_000_000
-_FIRST_START: Final = "first_start_ns"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one query may take: rows of its result, seconds, memory of the engine."""
-
-    max_rows: int = 100_000
-    timeout_s: float = 30.0
-    memory: str = "2GB"
-
-
-class Unsettled(NamedTuple):
-    """A trace with spans newer than its roll-up."""
-
-    trace_id: str
-    first_start_ns: int
-    first_received_ns: int
+_MAX_STRETCHES: Final = 64
+_IS_BROKEN: Final = (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException)
 
 
 class DuckStore:
-    """Spans, roll-ups and the views over them."""
+    """Spans, roll-ups and the views over them.
+
+    ``is_settled`` tells of a trace, by the halves of its id, whether its roll-up knows all of
+    its spans; who computes the roll-ups sets it.
+    """
 
     def __init__(
-        self, path: Path | None = None, *, is_read_only: bool = False, limits: Limits | None = None
+        self,
+        folder: Path | None = None,
+        *,
+        is_read_only: bool = False,
+        limits: Limits | None = None,
     ) -> None:
         """Open or make the store.
 
         Args:
-            path: the file; ``None`` keeps everything in memory.
-            is_read_only: several processes may read one file that nobody writes.
+            folder: where the day files lie; ``None`` keeps everything in memory.
+            is_read_only: several processes may read a folder that nobody writes.
             limits: bounds of one query.
 
         Raises:
-            StoreBusy: another process has the file open.
-            Unreachable: the file cannot be opened, or a newer longpole wrote it.
+            StoreBusy: another process has the folder open.
+            Unreachable: a newer longpole wrote it.
         """
+        if folder is not None and not is_read_only:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.is_settled: Callable[[int, int], bool] = lambda _hi, _lo: True
+        self._is_read_only = is_read_only
         self._limits = limits or Limits()
         self._is_closed = False
-        self._write_lock = Lock()
+        self._write_lock = RLock()
         self._reading: set[duckdb.DuckDBPyConnection] = set()
-        self._connection = _connect(path, is_read_only=is_read_only, limits=self._limits)
-        self._writer = self._connection.cursor()
-        if not is_read_only:
-            self._prepare(path)
+        self._lock = None if folder is None else hold(folder, is_read_only=is_read_only)
+        self._connection = connect(folder, self._limits)
+        try:
+            self._writer = self._connection.cursor()
+            self.days = Days(self._writer, folder, is_read_only=is_read_only)
+            if folder is not None and not is_read_only and (folder / SINGLE_FILE).is_file():
+                adopt(self._writer, folder, self.days)
+            self._writer.execute(script())
+        except BaseException:
+            self._let_go()
+            raise
 
     # --- reading --------------------------------------------------------------------------------
     def sql(self, query: str, params: Params = ()) -> pa.Table:
         """As :meth:`Reader.sql <longpole_collector.stores.base.Reader.sql>`."""
-        cursor = self._cursor()
+        with self.stream(query, params) as stream:
+            return pa.Table.from_batches(stream.batches, stream.schema)
+
+    @contextmanager
+    def stream(self, query: str, params: Params = ()) -> Iterator[Stream]:
+        """The answer batch by batch, under the same limits; errors may come at any batch.
+
+        Raises:
+            BadInput, Unreachable: as :meth:`sql`.
+        """
+        cursor = self.cursor()
         self._reading.add(cursor)
         has_expired = Event()
 
@@ -103,16 +118,23 @@ class DuckStore:
         timer = Timer(self._limits.timeout_s, expire)
         timer.daemon = True
         try:
-            check(cursor, query, views())
-            cursor.execute("BEGIN TRANSACTION READ ONLY")
+            tree = check(cursor, query, views())
             timer.start()
+            narrowed = narrow(query, tree, params, lambda hi, lo: self._place(cursor, hi, lo))
+            cursor.execute("BEGIN TRANSACTION READ ONLY")
             given = dict(params) if isinstance(params, Mapping) else list(params)
-            relation = cursor.sql(query, params=given or None)
-            return self._collect(relation)
+            reader = cursor.sql(narrowed, params=given or None).to_arrow_reader(_BATCH_ROWS)
+            schema = plain_schema(reader.schema)
+            yield Stream(schema, self._bounded(reader, schema))
         except duckdb.Error as error:
             if has_expired.is_set():
                 limit = f"{self._limits.timeout_s:g} s (query_timeout_s)"
                 raise BadInput(f"the query took longer than {limit}") from error
+            if isinstance(error, _IS_BROKEN) and self._quarantine():
+                broken = ", ".join(sorted(self.days.broken))
+                raise BadInput(
+                    f"{broken} cannot be read and is left out from now on: ask again"
+                ) from error
             raise BadInput(first_line(error)) from error
         finally:
             timer.cancel()
@@ -120,8 +142,9 @@ class DuckStore:
             self._reading.discard(cursor)
 
     def close(self) -> None:
-        """Write everything out, stop queries, let go of the file; twice is fine."""
+        """Write everything out, stop queries, let go of the files; twice is fine."""
         if not self._is_closed:
+            self._save_last()
             self._is_closed = True
             while self._reading:
                 for cursor in tuple(self._reading):
@@ -129,19 +152,9 @@ class DuckStore:
                         cursor.interrupt()
                 sleep(0.01)
             self._writer.close()
-            self._connection.close()
+            self._let_go()
 
-    def _cursor(self) -> duckdb.DuckDBPyConnection:
-        try:
-            if not self._is_closed:
-                return self._connection.cursor()
-        except duckdb.ConnectionException:  # closed just now
-            pass
-        raise Unreachable("the store is closed")
-
-    def _collect(self, relation: Any) -> pa.Table:
-        reader = relation.to_arrow_reader(_BATCH_ROWS)
-        batches: list[pa.RecordBatch] = []
+    def _bounded(self, reader: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         num_rows = num_bytes = 0
         for batch in reader:
             num_rows += batch.num_rows
@@ -153,244 +166,199 @@ class DuckStore:
                 )
             if num_bytes > _MAX_RESULT_BYTES:
                 raise BadInput(f"the result is larger than {_MAX_RESULT_BYTES >> 20} MiB")
-            batches.append(batch)
-        return _plain(pa.Table.from_batches(batches, reader.schema))
+            try:
+                yield batch.cast(schema)
+            except pa.ArrowInvalid as error:
+                raise BadInput(f"a sum beyond 64 bits: cast it to DOUBLE ({error})") from error
+
+    def _place(self, cursor: duckdb.DuckDBPyConnection, hi: int, lo: int) -> Place | None:
+        """Where a trace lies, if its roll-up knows."""
+        if not self.is_settled(hi, lo):
+            return None
+        rows = cursor.execute(
+            f"SELECT first_start_ns, last_start_ns, day FROM {TRACES.name} "  # noqa: S608
+            f"WHERE {TRACE_HI} = {hi} AND {TRACE_LO} = {lo}"
+        ).fetchall()
+        return Place._make(rows[0]) if rows and None not in rows[0] else None
+
+    def _save_last(self) -> None:
+        try:
+            if not self._is_read_only:
+                self.save()
+        except duckdb.Error as error:  # the log has what it has
+            _log.error("the store cannot be saved: %s", error)
+
+    def _let_go(self) -> None:
+        self._connection.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def _quarantine(self) -> bool:
+        with self._write_lock:
+            return not self._is_closed and self.days.quarantine()
 
     # --- writing --------------------------------------------------------------------------------
-    def append(self, spans: Sequence[Span], stored: Position | None = None) -> int:
-        """Store spans; returns how many were new.
+    def append(self, spans: Sequence[Span]) -> int:
+        """Store spans; returns how many were new."""
+        return int(self.insert(to_arrow(SPANS, spans)).num_rows)
+
+    def insert(self, rows: pa.Table, stored: Position | None = None) -> pa.Table:
+        """Store rows of the span table; returns the new ones among them.
 
         A span counts as there already if one of the same trace id, span id and start is; within
-        ``spans`` the first of two counts. ``stored`` is noted in the same transaction.
+        ``rows`` the first of two counts. ``stored`` is noted in the same transaction.
         """
-        unique = {(span.trace_id, span.span_id): span for span in reversed(spans)}
-        batch = sorted(unique.values(), key=lambda span: span.start_ns)
-        num_new = 0
-        with self._transaction() as writer:
-            if batch:
-                writer.register("incoming", to_arrow(SPANS, batch))
+        new = self._new(rows)
+        if new.num_rows == 0 and stored is None:
+            return new
+        with self._write_lock:
+            day = self._day_of(new)
+            with self.transaction(day) as writer:
+                if new.num_rows:
+                    with registered(writer, incoming=new):
+                        writer.execute(
+                            f"INSERT INTO {day.catalog}.{SPANS.name} BY NAME "  # noqa: S608
+                            "SELECT *, is_model_call::TINYINT AS call_role FROM incoming"
+                        )
+                if stored is not None:
+                    note(writer, day.catalog, "stored", f"{stored.segment}:{stored.offset}")
+        return new
+
+    def save(self) -> None:
+        """Bring what was written to disk; until then it is lost when the process dies.
+
+        Oldest file first: the place reached in the log lies in the latest, so after a crash in
+        between the log is read from an earlier place, which stores nothing twice.
+
+        Raises:
+            duckdb.Error: the disk refused. The store is as it was when last saved.
+        """
+        with self._write_lock:
+            for day in self.days:
+                if day.path is None or day.generation == day.saved_generation:
+                    continue
                 try:
-                    found = writer.execute(_insert_new(batch)).fetchone()
-                finally:
-                    writer.unregister("incoming")
-                num_new = found[0] if found else 0
-            if stored is not None:
-                self._note(writer, "stored", f"{stored.segment}:{stored.offset}")
-        return num_new
+                    self._open_writer().execute(f"CHECKPOINT {day.catalog}")
+                except duckdb.Error:
+                    self.days.reopen(day)
+                    raise
+                day.saved_generation = day.generation
 
     def stored(self) -> Position:
         """How far the write-ahead log is in the store."""
-        segment, _, offset = self._noted("stored", "0:0").partition(":")
-        return Position(int(segment), int(offset))
+        found = [self.noted(day, "stored", "0:0").partition(":") for day in self.days]
+        places = [Position(int(segment), int(offset)) for segment, _, offset in found]
+        return max(places, default=Position(0, 0))
 
-    # --- roll-ups -------------------------------------------------------------------------------
-    def first_starts(self, trace_ids: Sequence[str]) -> dict[str, int]:
-        """The start of the earliest span of each of these traces that has a roll-up."""
-        with self._wanted(trace_ids) as writer:
-            rows = writer.execute(
-                f"SELECT trace_hex({TRACE_HI}, {TRACE_LO}), {_FIRST_START} "  # noqa: S608
-                f"FROM {TRACES.name} SEMI JOIN wanted ON {_qualified(TRACES.name)}"
-            ).fetchall()
-        return dict(rows)
+    def _new(self, rows: pa.Table) -> pa.Table:
+        """The rows whose spans are not stored yet, each once."""
+        if rows.num_rows == 0:
+            return rows
+        hi, lo, span_id = (
+            rows[name].to_numpy().astype(np.uint64) for name in (TRACE_HI, TRACE_LO, "span_id")
+        )
+        mixed = hi * np.uint64(0x9E3779B97F4A7C15) ^ lo ^ span_id * np.uint64(0xC2B2AE3D27D4EB4F)
+        if len(np.unique(mixed)) < rows.num_rows:  # very likely the same span twice
+            ids = np.stack([hi, lo, span_id], axis=1)
+            _, first = np.unique(ids, axis=0, return_index=True)
+            rows = rows.take(np.sort(first))
+        with self.writing(incoming=rows) as writer:
+            old = writer.sql(_search(rows["start_ns"].to_numpy())).to_arrow_table()
+        if old.num_rows == 0:
+            return rows
+        return matching(rows, old, is_in=False)
 
-    def spans_of(self, since_ns: Mapping[str, int]) -> dict[str, Sequence[Span]]:
-        """All spans of some traces, by trace id.
-
-        Args:
-            since_ns: trace id -> the start of its earliest span, or earlier.
-        """
-        if not since_ns:
-            return {}
-        with self._wanted(list(since_ns)) as writer:
-            rows = writer.execute(
-                f"SELECT {select_list(SPANS)} FROM {SPANS.name} SEMI JOIN wanted ON "  # noqa: S608
-                f"{_qualified(SPANS.name)} WHERE start_ns >= {min(since_ns.values())}"
-            ).fetchall()
-        found: dict[str, list[Span]] = {}
-        for values in rows:
-            span = Span._make(values)
-            found.setdefault(span.trace_id, []).append(span)
-        return dict(found)
-
-    def replace_rollups(
-        self,
-        rolled: Mapping[str, tuple[Trace, Sequence[TraceStage], int]],
-        known: Collection[str],
-        settled_ns: int | None,
-    ) -> None:
-        """Put the new roll-ups of some traces in place of their old ones.
-
-        Args:
-            rolled: trace id -> its row, its stages, the start of its earliest span.
-            known: those among them that have a roll-up already.
-            settled_ns: every span received up to then is rolled up; noted for the next start.
-        """
-        traces = [trace for trace, _, _ in rolled.values()]
-        old = [trace_id for trace_id in rolled if trace_id in known]
-        stages = [stage for _, parts, _ in rolled.values() for stage in parts]
-        with self._transaction() as writer:
-            if old:
-                self._delete(writer, TRACES.name, old)
-                self._delete(writer, STAGES.name, old)
-            if traces:
-                firsts = pa.array([first for _, _, first in rolled.values()], pa.int64())
-                rows = to_arrow(TRACES, traces).append_column(_FIRST_START, firsts)
-                _insert(writer, TRACES.name, rows)
-            if stages:
-                _insert(writer, STAGES.name, to_arrow(STAGES, stages))
-            if settled_ns is not None:
-                self._note(writer, "settled_ns", str(settled_ns))
-
-    def unsettled(self, rollup_version: int, margin_ns: int) -> list[Unsettled]:
-        """The traces with spans that came after the last noted ``settled_ns``, less a margin.
-
-        A roll-up of another version than noted makes every trace unsettled.
-        """
-        since_ns = int(self._noted("settled_ns", "0")) - margin_ns
-        if self._noted("rollup_version", "") != str(rollup_version):
-            since_ns = -1
-            with self._transaction() as writer:
-                self._note(writer, "settled_ns", "0")
-                self._note(writer, "rollup_version", str(rollup_version))
-        rows = self._writer.execute(
-            f"SELECT trace_hex({TRACE_HI}, {TRACE_LO}), min(start_ns), min(received_ns) "  # noqa: S608
-            f"FROM {SPANS.name} WHERE received_ns > {since_ns} GROUP BY {TRACE_HI}, {TRACE_LO}"
-        ).fetchall()
-        return [Unsettled._make(row) for row in rows]
+    def _day_of(self, rows: pa.Table) -> Day:
+        """The file that takes these rows; without any, the latest."""
+        if rows.num_rows:
+            return self.days.of(pc.max(rows["received_ns"]).as_py())
+        return self.latest_day()
 
     # --- inside ---------------------------------------------------------------------------------
-    def _prepare(self, path: Path | None) -> None:
-        """Make or extend the tables, make the views anew."""
-        with self._transaction() as writer:
-            writer.execute("CREATE TABLE IF NOT EXISTS meta (key VARCHAR, value VARCHAR)")
-            version = int(self._noted("schema_version", "0"))
-            if version > SCHEMA_VERSION:
-                raise Unreachable(
-                    f"{path} has schema {version}, this longpole knows {SCHEMA_VERSION}: upgrade it"
-                )
-            self._note(writer, "schema_version", str(SCHEMA_VERSION))
-            for table in TABLES:
-                extra = {_FIRST_START: "BIGINT"} if table is TRACES else {}
-                _extend(writer, table.name, ddl(table) | extra)
-            writer.execute(script())
-
     @contextmanager
-    def _transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def transaction(self, day: Day) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Write into one file, wholly or not at all."""
         with self._write_lock:
-            if self._is_closed:
-                raise Unreachable("the store is closed")
-            self._writer.execute("BEGIN TRANSACTION")
+            writer = self._open_writer()
+            writer.execute("BEGIN TRANSACTION")
             try:
-                yield self._writer
+                yield writer
             except BaseException:
-                self._writer.execute("ROLLBACK")
+                writer.execute("ROLLBACK")
                 raise
-            self._writer.execute("COMMIT")
+            writer.execute("COMMIT")
+            day.generation += 1
 
     @contextmanager
-    def _wanted(self, trace_ids: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+    def writing(self, **tables: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The writing cursor, alone, with Arrow tables under these names."""
+        with self._write_lock, registered(self._open_writer(), **tables) as writer:
+            yield writer
+
+    @contextmanager
+    def exclusive(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The writing cursor while nobody else writes or changes the set of files."""
         with self._write_lock:
-            self._writer.register("wanted", trace_numbers(trace_ids))
-            try:
-                yield self._writer
-            finally:
-                self._writer.unregister("wanted")
+            yield self._open_writer()
 
-    def _delete(
-        self, writer: duckdb.DuckDBPyConnection, table: str, trace_ids: Sequence[str]
-    ) -> None:
-        writer.register("wanted", trace_numbers(trace_ids))
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A cursor for one's own long reading or copying; the caller closes it.
+
+        Raises:
+            Unreachable: the store is closed.
+        """
         try:
-            writer.execute(f"DELETE FROM {table} USING wanted WHERE {_qualified(table)}")  # noqa: S608
-        finally:
-            writer.unregister("wanted")
+            if not self._is_closed:
+                return self._connection.cursor()
+        except duckdb.ConnectionException:  # closed just now
+            pass
+        raise Unreachable("the store is closed")
 
-    def _note(self, writer: duckdb.DuckDBPyConnection, key: str, value: str) -> None:
-        updated = writer.execute("UPDATE meta SET value = $2 WHERE key = $1", [key, value])
-        if updated.fetchall() == [(0,)]:
-            writer.execute("INSERT INTO meta VALUES ($1, $2)", [key, value])
+    def latest_day(self) -> Day:
+        """The file that is being filled."""
+        latest = [day for day in self.days if not day.is_sorted]
+        return latest[-1] if latest else self.days.of(time_ns())
 
-    def _noted(self, key: str, default: str) -> str:
-        row = self._writer.execute("SELECT value FROM meta WHERE key = $1", [key]).fetchone()
-        return str(row[0]) if row else default
+    def noted(self, day: Day, key: str, default: str) -> str:
+        """A fact written down in a file."""
+        with self._write_lock:
+            return noted(self._open_writer(), day.catalog, key, default)
+
+    def _open_writer(self) -> duckdb.DuckDBPyConnection:
+        if self._is_closed:
+            raise Unreachable("the store is closed")
+        return self._writer
 
 
-def _connect(path: Path | None, *, is_read_only: bool, limits: Limits) -> duckdb.DuckDBPyConnection:
-    """A locked-down database: no files but its own, no extensions, settings frozen."""
-    if path is not None and not is_read_only:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+@contextmanager
+def registered(
+    writer: duckdb.DuckDBPyConnection, **tables: pa.Table
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Arrow tables as views of one cursor."""
+    for name, table in tables.items():
+        writer.register(name, table)
     try:
-        connection = duckdb.connect(
-            str(path) if path is not None else ":memory:",
-            read_only=is_read_only,
-            config={
-                "enable_external_access": "false",
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "allow_community_extensions": "false",
-                "python_enable_replacements": "false",
-                "checkpoint_threshold": "256MB",
-                "memory_limit": limits.memory,
-                "lock_configuration": "true",
-            },
-        )
-    except duckdb.Error as error:
-        if "lock" in str(error) or isinstance(error, duckdb.ConnectionException):
-            raise StoreBusy(f"{path} is open elsewhere: {first_line(error)}") from error
-        raise Unreachable(f"cannot open {path}: {first_line(error)}") from error
-    if path is not None and not is_read_only:
-        path.chmod(0o600)
-    return connection
-
-
-def _extend(writer: duckdb.DuckDBPyConnection, table: str, types: Mapping[str, str]) -> None:
-    lines = ", ".join(f"{name} {sql_type}" for name, sql_type in types.items())
-    writer.execute(f"CREATE TABLE IF NOT EXISTS {table} ({lines})")
-    present = {row[0] for row in writer.execute(f"DESCRIBE {table}").fetchall()}
-    for name, sql_type in types.items():
-        if name not in present:
-            writer.execute(f"ALTER TABLE {table} ADD COLUMN {name} {sql_type}")
-
-
-def _insert(writer: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
-    writer.register("incoming", rows)
-    try:
-        writer.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")  # noqa: S608
+        yield writer
     finally:
-        writer.unregister("incoming")
+        for name in tables:
+            with suppress(duckdb.TransactionException):  # aborted: it goes at the next rollback
+                writer.unregister(name)
 
 
-def _insert_new(batch: Sequence[Span]) -> str:
-    """INSERT of what is not there yet.
+def _search(starts_ns: "np.ndarray[Any, np.dtype[np.int64]]") -> str:
+    """SELECT of the ids in ``incoming`` that are stored.
 
     A span sent twice has the same start both times, so only the stretches of time that the
     batch covers are searched; the store keeps rows near time order and skips the rest.
     """
-    stretches: list[tuple[int, int]] = []
-    for span in batch:  # sorted by start
-        if stretches and span.start_ns - stretches[-1][1] <= _GAP_NS:
-            stretches[-1] = (stretches[-1][0], span.start_ns)
-        else:
-            stretches.append((span.start_ns, span.start_ns))
-    if len(stretches) > 64:
-        stretches = [(stretches[0][0], stretches[-1][1])]
-    where = " OR ".join(f"old.start_ns BETWEEN {low} AND {high}" for low, high in stretches)
-    return (
-        f"INSERT INTO {SPANS.name} BY NAME SELECT * FROM incoming new WHERE NOT EXISTS "  # noqa: S608
-        f"(SELECT 1 FROM {SPANS.name} old WHERE ({where}) AND old.{TRACE_HI} = new.{TRACE_HI} "
-        f"AND old.{TRACE_LO} = new.{TRACE_LO} AND old.span_id = new.span_id)"
+    starts = np.sort(starts_ns)
+    breaks = np.flatnonzero(np.diff(starts) > _GAP_NS)
+    lows = starts[np.concatenate(([0], breaks + 1))]
+    highs = starts[np.concatenate((breaks, [len(starts) - 1]))]
+    if len(lows) > _MAX_STRETCHES:
+        lows, highs = lows[:1], highs[-1:]
+    where = " OR ".join(
+        f"start_ns BETWEEN {low} AND {high}" for low, high in zip(lows, highs, strict=True)
     )
-
-
-def _qualified(table: str) -> str:
-    """The join condition of a table with ``wanted``."""
-    return f"{table}.{TRACE_HI} = wanted.{TRACE_HI} AND {table}.{TRACE_LO} = wanted.{TRACE_LO}"
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    """DuckDB sums integers to 128 bits; as 64-bit integers they are usable everywhere."""
-    for i, field in enumerate(table.schema):
-        if pa.types.is_decimal(field.type) and field.type.scale == 0:
-            with suppress(pa.ArrowInvalid):  # does not fit: stays a decimal
-                table = table.set_column(i, field.name, pc.cast(table[i], pa.int64()))
-    return table
+    keys = f"{TRACE_HI}, {TRACE_LO}, span_id"
+    return f"SELECT {keys} FROM {SPANS.name} SEMI JOIN incoming USING ({keys}) WHERE {where}"  # noqa: S608

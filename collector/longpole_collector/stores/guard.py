@@ -24,8 +24,10 @@ _QUERIES: Final = frozenset(("SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE
 _REFUSED: Final = "only one SELECT, EXPLAIN, DESCRIBE or SHOW over the views is allowed"
 
 
-def check(connection: duckdb.DuckDBPyConnection, query: str, views: Collection[str]) -> None:
-    """Pass a statement that only reads the views; nothing is executed.
+def check(
+    connection: duckdb.DuckDBPyConnection, query: str, views: Collection[str]
+) -> dict[str, Any]:
+    """Pass a statement that only reads the views; nothing is executed. Gives its parsed form.
 
     Raises:
         BadInput: it does not parse, is not one statement, changes something, or reads what is
@@ -35,8 +37,8 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, views: Collection[s
         raise BadInput(f"the statement has {len(query)} characters: at most {MAX_QUERY_CHARS}")
     statement = _EXPLAIN.sub("", query, count=1) if _EXPLAIN.match(query) else query
     try:
-        found = connection.execute("SELECT json_serialize_sql($1)", [statement]).fetchone()
-        tree: dict[str, Any] = json.loads(found[0]) if found else {"error": True}
+        found = connection.execute("SELECT json_serialize_sql($1)", [statement]).fetchall()
+        tree: dict[str, Any] = json.loads(found[0][0])
     except (duckdb.Error, ValueError, RecursionError) as error:
         raise BadInput(f"the statement cannot be read: {first_line(error)}") from error
     if tree["error"]:
@@ -49,6 +51,7 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, views: Collection[s
     names = {entry["key"] for node in nodes for entry in _ctes(node)} | set(views)
     for node in nodes:
         _check_node(node, names, views)
+    return tree
 
 
 def _check_node(node: dict[str, Any], names: set[str], views: Collection[str]) -> None:

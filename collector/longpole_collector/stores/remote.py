@@ -7,22 +7,33 @@ from typing import Final
 import httpx
 import pyarrow as pa
 
-from longpole.errors import BadInput, StoreBusy, Unreachable
+from longpole.config import settings
+from longpole.errors import BadInput, StoreBusy, Unreachable, UsageError
+from longpole_collector.settings import DEFAULTS
 from longpole_collector.stores.base import Params
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 QUERY_PATH: Final = "/api/v1/query"
 _TIMEOUT_S: Final = 60.0
+_END_OF_STREAM: Final = bytes.fromhex("ffffffff00000000")
+_BROKEN_OFF: Final = (
+    "{} broke its answer off: a limit was met or it stopped; see its log, or ask for less"
+)
 
 
 class RemoteReader:
     """Reads from a running collector."""
 
-    def __init__(self, url: str) -> None:
-        """``url`` is the collector's HTTP address, e.g. ``http://127.0.0.1:4318``."""
+    def __init__(self, url: str, key: str | None = None) -> None:
+        """Connect at the first question.
+
+        Args:
+            url: the collector's HTTP address, e.g. ``http://127.0.0.1:4318``.
+            key: the key to show; default is ``api_key`` of the settings, if there is one.
+        """
         self._url = url.rstrip("/")
         # proxies are for the outside; this is the same machine or the same network
-        self._client = httpx.Client(timeout=_TIMEOUT_S, trust_env=False)
+        self._client = httpx.Client(timeout=_TIMEOUT_S, trust_env=False, headers=auth_headers(key))
 
     def sql(self, query: str, params: Params = ()) -> pa.Table:
         """As :meth:`Reader.sql <longpole_collector.stores.base.Reader.sql>`."""
@@ -33,15 +44,23 @@ class RemoteReader:
                 json={"sql": query, "params": given},
                 headers={"accept": ARROW},
             )
+        except httpx.RemoteProtocolError as error:
+            raise Unreachable(_BROKEN_OFF.format(self._url)) from error
         except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as error:
             raise Unreachable(
                 f"no collector answers at {self._url} ({error or type(error).__name__}): "
                 "start `longpole collect`, or pass --url"
             ) from error
         if response.status_code == 200:
+            if not response.content.endswith(_END_OF_STREAM):
+                raise Unreachable(_BROKEN_OFF.format(self._url))
             with pa.ipc.open_stream(response.content) as stream:
                 return stream.read_all()
         message = _message(response)
+        if response.status_code == 401:
+            raise UsageError(
+                f"{self._url} wants a key, or another one: set LONGPOLE_COLLECTOR_API_KEY"
+            )
         if response.status_code in (429, 503):
             raise StoreBusy(message)
         if response.status_code in (400, 408, 413):
@@ -51,6 +70,16 @@ class RemoteReader:
     def close(self) -> None:
         """Close the connection; later calls raise ``Unreachable``."""
         self._client.close()
+
+
+def auth_headers(key: str | None = None) -> dict[str, str]:
+    """The header that shows a key to a collector; empty without a key.
+
+    Args:
+        key: the key; default is ``api_key`` of the settings, if there is one.
+    """
+    shown = key or settings("collector", DEFAULTS)["api_key"].value
+    return {"authorization": f"Bearer {shown}"} if shown else {}
 
 
 def _message(response: httpx.Response) -> str:

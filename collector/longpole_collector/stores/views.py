@@ -20,6 +20,10 @@ CREATE OR REPLACE MACRO trace_hex(hi, lo) AS printf('%016x%016x', hi, lo);
 CREATE OR REPLACE MACRO span_hex(id) AS printf('%016x', id);
 CREATE OR REPLACE MACRO not_negative(x) AS CASE WHEN x < 0 THEN 0 ELSE x END;
 """
+OF_TRACE: Final = ("spans", "calls", "traces", "trace_stages")
+"""Views that can be asked for one trace."""
+_PLACE: Final = "of_hi, of_lo, since_ns, until_ns, home"
+_ROWS: Final = re.compile(r"\bFROM (span_rows|call_rows|trace_rows|trace_stage_rows)\b(?! AS)")
 
 
 class View(NamedTuple):
@@ -52,9 +56,14 @@ def views() -> dict[str, View]:
     return found
 
 
+def macros() -> str:
+    """SQL that makes the functions that views use."""
+    return _MACROS
+
+
 def script() -> str:
-    """SQL that makes macros, views and comments anew."""
-    parts = [_MACROS]
+    """SQL that makes views and comments, and of each view a function over one trace, anew."""
+    parts: list[str] = []
     for view in views().values():
         parts.append(f"CREATE OR REPLACE VIEW {view.name} AS {view.query};")
         parts.append(f"COMMENT ON VIEW {view.name} IS {_quoted(view.meaning)};")
@@ -62,7 +71,21 @@ def script() -> str:
             f"COMMENT ON COLUMN {view.name}.{column} IS {_quoted(meaning)};"
             for column, meaning in view.columns.items()
         ]
+        if view.name in OF_TRACE:
+            narrow = _ROWS.sub(_of_trace, view.query)
+            name = f"{view.name}_of_trace"
+            parts.append(f"CREATE OR REPLACE MACRO {name}({_PLACE}) AS TABLE {narrow};")
     return "\n".join(parts)
+
+
+def _of_trace(match: re.Match[str]) -> str:
+    """A table's rows of one trace: spans by the time they lie in, roll-ups by their file."""
+    table = match[1]
+    near = "start_ns BETWEEN since_ns AND until_ns" if table == "span_rows" else "day = home"
+    return (
+        f"FROM (SELECT * FROM {table} "  # noqa: S608
+        f"WHERE trace_hi = of_hi AND trace_lo = of_lo AND {near}) AS {table}"
+    )
 
 
 def _quoted(text: str) -> str:

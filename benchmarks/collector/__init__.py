@@ -1,0 +1,1 @@
+"""What the collector costs and what it keeps, measured against its bars; see ``../README.md``."""

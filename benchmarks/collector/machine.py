@@ -1,0 +1,35 @@
+"""What the figures were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+_PACKAGES = (
+    "longpole", "duckdb", "pyarrow", "numba", "protobuf", "grpcio", "uvicorn", "uvloop", "httptools"
+)  # fmt: skip
+
+
+def facts() -> dict[str, float | str]:
+    """Cores, processor, memory, load and versions (Linux)."""
+    model = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    found: dict[str, float | str] = {
+        "num_cores": len(os.sched_getaffinity(0)),
+        "processor": model[1] if model else platform.machine(),
+        "memory_gib": round(pages / (1 << 30), 1),
+        "load_average_1_min": os.getloadavg()[0],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+    return found | {name: _version(name) for name in _PACKAGES}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except ModuleNotFoundError:
+        return "not installed"

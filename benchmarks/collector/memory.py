@@ -1,0 +1,24 @@
+"""Resident memory of the collector after many spans."""
+
+from __future__ import annotations
+
+from benchmarks.collector.bar import Bar, Bench, measure
+from benchmarks.collector.load import Order
+from benchmarks.collector.process import collecting
+
+
+def memory(bench: Bench) -> list[Bar]:
+    """The peak over an ingest at full rate of 5 M spans, roll-ups included."""
+    with collecting(bench.folder / "memory") as collector:
+        empty_mib = collector.tree.rss_mib()
+        order = Order(f"{collector.url}/v1/traces", bench.spans(5_000_000))
+        cost = measure(bench, collector, order)
+        tree = collector.tree
+        sides: dict[str, float | str] = {
+            "rss_before_mib": empty_mib,
+            "rss_after_mib": tree.rss_mib(),
+            "num_spans": cost.num_spans,
+            "stored_us_per_span": 1e6 * cost.stored_cpu_s / cost.num_spans,
+            "settled_us_per_span": 1e6 * cost.settled_cpu_s / cost.num_spans,
+        }
+        return [Bar("memory", tree.peak_mib() * (1 << 20) / 1e6, "MB", "<", 1000, sides)]

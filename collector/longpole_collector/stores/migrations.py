@@ -1,0 +1,121 @@
+"""The schema of a day file, and how older ones become it.
+
+A column added to a record needs nothing here: it is added when a file is next opened for
+writing, and reads as null before. What else changes raises :data:`SCHEMA_VERSION` and gets a
+step in :data:`_STEPS`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import duckdb
+
+from longpole_collector.stores.schema import EVENTS, SPANS, STAGES, TRACES, TableOf, ddl
+from longpole_collector.stores.settle import CALLS
+
+if TYPE_CHECKING:
+    from longpole_collector.stores.days import Days
+
+SCHEMA_VERSION: Final = 2
+DAY_TABLES: Final = (SPANS, CALLS, TRACES, STAGES, EVENTS)
+SINGLE_FILE: Final = "spans.duckdb"
+"""Where schema 1 kept everything."""
+_ADOPTED: Final = "adopted"
+
+
+class TooNew(Exception):
+    """A newer longpole wrote the file."""
+
+
+_STEPS: Final[dict[int, Callable[[duckdb.DuckDBPyConnection, str], None]]] = {}
+"""Version -> what brings a file of the version before to it."""
+
+
+def schema_of(table: TableOf) -> str:
+    """The columns of a table for CREATE TABLE."""
+    return ", ".join(f"{name} {sql_type}" for name, sql_type in ddl(table).items())
+
+
+def migrate(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
+    """Make or bring up to date the tables of an attached file, in one transaction.
+
+    Raises:
+        TooNew: a newer longpole wrote it; nothing was changed.
+    """
+    connection.execute("BEGIN TRANSACTION")
+    try:
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {catalog}.meta (key VARCHAR, value VARCHAR)"
+        )
+        version = int(noted(connection, catalog, "schema_version", str(SCHEMA_VERSION)))
+        if version > SCHEMA_VERSION:
+            raise TooNew(f"has schema {version}, this longpole knows {SCHEMA_VERSION}: upgrade it")
+        for step in range(version + 1, SCHEMA_VERSION + 1):
+            _STEPS[step](connection, catalog)
+        for table in DAY_TABLES:
+            name = f"{catalog}.{table.name}"
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({schema_of(table)})")
+            present = {row[0] for row in connection.execute(f"DESCRIBE {name}").fetchall()}
+            for column, sql_type in ddl(table).items():
+                if column not in present:
+                    plain = sql_type.removesuffix(" NOT NULL")
+                    connection.execute(f"ALTER TABLE {name} ADD COLUMN {column} {plain}")
+        note(connection, catalog, "schema_version", str(SCHEMA_VERSION))
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def note(connection: duckdb.DuckDBPyConnection, catalog: str, key: str, value: str) -> None:
+    """Write down one fact in a file."""
+    updated = connection.execute(
+        f"UPDATE {catalog}.meta SET value = $2 WHERE key = $1",  # noqa: S608
+        [key, value],
+    )
+    if updated.fetchall() == [(0,)]:
+        connection.execute(f"INSERT INTO {catalog}.meta VALUES ($1, $2)", [key, value])  # noqa: S608
+
+
+def noted(connection: duckdb.DuckDBPyConnection, catalog: str, key: str, default: str) -> str:
+    """A fact written down in a file."""
+    query = f"SELECT value FROM {catalog}.meta WHERE key = $1"  # noqa: S608
+    rows = connection.execute(query, [key]).fetchall()
+    return str(rows[0][0]) if rows else default
+
+
+def adopt(connection: duckdb.DuckDBPyConnection, folder: Path, days: "Days") -> None:
+    """Move what schema 1 kept in one file into day files, and remove that file.
+
+    Each day is one transaction that also notes that it is done, so a crash half-way only means
+    that the rest is moved at the next start. Roll-ups are left to be computed anew.
+    """
+    path = folder / SINGLE_FILE
+    quoted = str(path).replace("'", "''")
+    connection.execute(f"ATTACH '{quoted}' AS single (READ_ONLY)")
+    try:
+        stored = noted(connection, "single", "stored", "0:0")
+        found = connection.execute(
+            "SELECT received_ns // 86400000000000 AS day, max(received_ns) "
+            "FROM single.span_rows GROUP BY day ORDER BY day"
+        ).fetchall()
+        for number, received_ns in found:
+            catalog = days.of(received_ns).catalog
+            if noted(connection, catalog, _ADOPTED, ""):
+                continue
+            connection.execute("BEGIN TRANSACTION")
+            connection.execute(
+                f"INSERT INTO {catalog}.{SPANS.name} BY NAME "  # noqa: S608
+                "SELECT * REPLACE (to_json(attributes)::VARCHAR AS attributes), "
+                "is_model_call::TINYINT AS call_role FROM single.span_rows "
+                f"WHERE received_ns // 86400000000000 = {number} ORDER BY start_ns"
+            )
+            note(connection, catalog, "stored", stored)
+            note(connection, catalog, _ADOPTED, "1")
+            connection.execute("COMMIT")
+            connection.execute(f"CHECKPOINT {catalog}")
+    finally:
+        connection.execute("DETACH single")
+    path.unlink()
+    path.with_name(path.name + ".wal").unlink(missing_ok=True)

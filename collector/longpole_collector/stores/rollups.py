@@ -1,0 +1,190 @@
+"""What is stored of traces beside their spans: roll-ups, merged calls, and how far they go.
+
+A trace's rows lie in one file, its home: the file that was written when it was first rolled up.
+Later spans of it may lie in later files; the roll-up stays at home and goes with it.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Final, NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from longpole.vocab import Trace, TraceStage
+from longpole_collector.stores.days import Day
+from longpole_collector.stores.duckdb import DuckStore, registered
+from longpole_collector.stores.migrations import note
+from longpole_collector.stores.narrow import Place
+from longpole_collector.stores.schema import (
+    SPANS,
+    STAGES,
+    TRACE_HI,
+    TRACE_LO,
+    TRACES,
+    matching,
+    to_arrow,
+    trace_numbers,
+)
+from longpole_collector.stores.settle import CALLS
+
+_SETTLED: Final = "settled_ns"
+_VERSION: Final = "rollup_version"
+_KEYS: Final = f"{TRACE_HI}, {TRACE_LO}"
+
+
+class Unsettled(NamedTuple):
+    """A trace with spans newer than its roll-up."""
+
+    trace_id: str
+    first_start_ns: int
+    last_start_ns: int
+    first_received_ns: int
+
+
+class Rolled(NamedTuple):
+    """A trace's new roll-up: its row, its stages, the starts of its first and last span."""
+
+    trace: Trace
+    stages: Sequence[TraceStage]
+    first_start_ns: int
+    last_start_ns: int
+
+
+class Rollups:
+    """The roll-ups in a store; used by the writing thread."""
+
+    def __init__(self, store: DuckStore) -> None:
+        self._store = store
+        self._version = 0
+
+    def places(self, trace_ids: Sequence[str]) -> dict[str, Place]:
+        """Where those of these traces lie that have a roll-up."""
+        if not trace_ids:
+            return {}
+        with self._store.writing(wanted=trace_numbers(trace_ids)) as writer:
+            rows = writer.execute(
+                f"SELECT trace_hex({_KEYS}), first_start_ns, last_start_ns, day "  # noqa: S608
+                f"FROM {TRACES.name} SEMI JOIN wanted USING ({_KEYS})"
+            ).fetchall()
+        return {row[0]: Place(*row[1:]) for row in rows}
+
+    def replace(
+        self,
+        rolled: Mapping[str, Rolled],
+        places: Mapping[str, Place],
+        calls: pa.Table | None = None,
+        roles: pa.Table | None = None,
+        settled_ns: int | None = None,
+    ) -> None:
+        """Put the new roll-ups of some traces in place of their old ones.
+
+        Args:
+            rolled: trace id -> its roll-up.
+            places: of those that have a roll-up already, where it lies.
+            calls: all merged calls of these traces; rows of the table of calls.
+            roles: which spans are calls: trace, span id, start and ``call_role``.
+            settled_ns: every span received up to then is rolled up; noted for the next start.
+        """
+        latest = self._store.latest_day()
+        at_home: dict[str, list[str]] = defaultdict(list)
+        for trace_id in rolled:
+            at_home[places[trace_id].home if trace_id in places else latest.catalog].append(
+                trace_id
+            )
+        role_days = self._days_of(roles)
+        for catalog in sorted({*at_home, *role_days}):
+            ids = at_home.get(catalog, [])
+            self._replace_in(
+                self._store.days.named(catalog),
+                [rolled[trace_id] for trace_id in ids],
+                [trace_id for trace_id in ids if trace_id in places],
+                calls,
+                roles if catalog in role_days else None,
+            )
+        if settled_ns is not None:
+            with self._store.transaction(latest) as writer:
+                note(writer, latest.catalog, _SETTLED, str(settled_ns))
+                note(writer, latest.catalog, _VERSION, str(self._version))
+
+    def unsettled(self, rollup_version: int, margin_ns: int) -> list[Unsettled]:
+        """The traces with spans that came after the last noted ``settled_ns``, less a margin.
+
+        A roll-up of another version than noted makes every trace unsettled.
+        """
+        store = self._store
+        self._version = rollup_version
+        versions = {store.noted(day, _VERSION, "") for day in store.days} - {""}
+        settled = max((int(store.noted(day, _SETTLED, "0")) for day in store.days), default=0)
+        since_ns = settled - margin_ns
+        if versions != {str(rollup_version)}:
+            since_ns = -1
+            for day in store.days:
+                with store.transaction(day) as writer:
+                    note(writer, day.catalog, _SETTLED, "0")
+                    note(writer, day.catalog, _VERSION, str(rollup_version))
+        with store.writing() as writer:
+            rows = writer.execute(
+                f"SELECT trace_hex({_KEYS}), min(start_ns), max(start_ns), min(received_ns) "  # noqa: S608
+                f"FROM {SPANS.name} WHERE received_ns > {since_ns} GROUP BY {_KEYS}"
+            ).fetchall()
+        return [Unsettled._make(row) for row in rows]
+
+    # --- inside ---------------------------------------------------------------------------------
+    def _days_of(self, roles: pa.Table | None) -> set[str]:
+        """The files that hold spans whose role changes."""
+        if roles is None or roles.num_rows == 0:
+            return set()
+        starts = roles["start_ns"].to_numpy()
+        with self._store.writing(roles=roles) as writer:
+            found = writer.execute(
+                f"SELECT DISTINCT day FROM {SPANS.name} "  # noqa: S608
+                f"SEMI JOIN roles USING ({_KEYS}, span_id, start_ns) "
+                f"WHERE start_ns BETWEEN {starts.min()} AND {starts.max()}"
+            ).fetchall()
+        return {row[0] for row in found}
+
+    def _replace_in(
+        self,
+        day: Day,
+        rolled: Sequence[Rolled],
+        known: Sequence[str],
+        calls: pa.Table | None,
+        roles: pa.Table | None,
+    ) -> None:
+        ids = [each.trace.trace_id for each in rolled]
+        stages = [stage for each in rolled for stage in each.stages]
+        with self._store.transaction(day) as writer, ExitStack() as tables:
+            if known:
+                tables.enter_context(registered(writer, known=trace_numbers(known)))
+                for table in (TRACES, STAGES, CALLS):
+                    writer.execute(
+                        f"DELETE FROM {day.catalog}.{table.name} AS old USING known "  # noqa: S608
+                        "WHERE old.trace_hi = known.trace_hi AND old.trace_lo = known.trace_lo"
+                    )
+            if rolled:
+                rows = to_arrow(TRACES, [each.trace for each in rolled])
+                for name in ("first_start_ns", "last_start_ns"):
+                    values = pa.array([getattr(each, name) for each in rolled], pa.int64())
+                    rows = rows.append_column(name, values)
+                _insert(writer, f"{day.catalog}.{TRACES.name}", rows)
+            if stages:
+                _insert(writer, f"{day.catalog}.{STAGES.name}", to_arrow(STAGES, stages))
+            if ids and calls is not None and calls.num_rows:
+                ours = matching(calls, trace_numbers(ids), is_in=True)
+                _insert(writer, f"{day.catalog}.{CALLS.name}", ours)
+            if roles is not None:
+                tables.enter_context(registered(writer, roles=roles))
+                starts = roles["start_ns"].to_numpy()
+                writer.execute(
+                    f"UPDATE {day.catalog}.{SPANS.name} AS s SET call_role = roles.call_role "  # noqa: S608
+                    f"FROM roles WHERE s.start_ns BETWEEN {starts.min()} AND {starts.max()} "
+                    "AND s.trace_hi = roles.trace_hi AND s.trace_lo = roles.trace_lo "
+                    "AND s.span_id = roles.span_id AND s.start_ns = roles.start_ns"
+                )
+
+
+def _insert(writer: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+    with registered(writer, incoming=rows) as cursor:
+        cursor.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")  # noqa: S608
