@@ -17,7 +17,7 @@ MAX_HOPS: Final = 8
 """Plain spans (an HTTP client's, a server's) between two accounts of one call."""
 FIRST_EVENT: Final = "ttft_first_event"
 """Flag of a time to the first event, which may be empty: worse than any other source."""
-_NATIVE: Final = "anthropic_sdk"
+NATIVE: Final = "anthropic_sdk"
 """Dialect of a provider's own SDK, which is believed before what is wrapped around it."""
 
 _STARTS: Final = frozenset((STREAM_HEAD, FAILED_ATTEMPT))
@@ -170,7 +170,7 @@ def _known(group: Sequence[Span]) -> Span:
     ]
     sources = sorted(
         (span for span in group if span not in starts),
-        key=lambda span: (span.dialect != _NATIVE, span.start_ns, span.span_id),
+        key=lambda span: (span.dialect != NATIVE, span.start_ns, span.span_id),
     )
     known: dict[str, Any] = {fact: _first(getattr(s, fact) for s in sources) for fact in _FACTS}
     known |= {

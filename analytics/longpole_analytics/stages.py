@@ -16,7 +16,7 @@ from longpole_analytics.prepare import Overhang, distinct, prepare
 from longpole_analytics.tree import PathSpan, Phase, Tree
 
 _STAGES: Final[dict[str | None, Stage]] = {stage.value: stage for stage in Stage}
-_STATED: Final = frozenset(Stage) - MODEL_STAGES - {Stage.OTHER}
+STATED: Final = frozenset(Stage) - MODEL_STAGES - {Stage.OTHER}
 """Stages that a model call may state of itself, such as a validation done by a model."""
 
 
@@ -192,7 +192,7 @@ def _explain(
             continue
         stated = _STAGES.get(span.stage, Stage.OTHER)
         below_engine = children.get(call.engine.span_id, ()) if call.engine else ()
-        if stated in _STATED:
+        if stated in STATED:
             explained[span.span_id] = _Explained(stated, ())
         elif is_failed(span) and latest[span.parent_id, span.operation] >= span.end_ns:
             explained[span.span_id] = _Explained(Stage.RETRY, ())

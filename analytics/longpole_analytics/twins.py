@@ -3,7 +3,7 @@
 Three kinds, each seen in the wild: an SDK's own span next to that of a library which does not
 put its span into the context; a stream told in two spans, one that ends with the headers and one
 written when the stream has ended; a span for each attempt of one call. The readers of the
-dialects mark the last two by flags. The view ``call_twins`` follows the same rules in SQL.
+dialects mark the last two by flags. The collector settles calls by the same rules, in SQL.
 """
 
 from collections.abc import Callable, Iterable, Sequence

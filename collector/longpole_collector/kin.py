@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longpole_collector.stores.schema import TRACE_HI, TRACE_LO
+from longpole_collector.stores.schema import TRACE_HI, TRACE_LO, hex_ids
 from longpole_collector.stores.settle import marked
 
 MAX_ANSWERS: Final = 200_000
@@ -217,10 +217,3 @@ def recent(cursor: duckdb.DuckDBPyConnection, window_ns: int, limit: int) -> pa.
         f"AND is_model_call AND NOT is_engine AND parent_id IS NULL "
         f"ORDER BY received_ns DESC LIMIT {limit}"
     ).to_arrow_table()
-
-
-def hex_ids(rows: pa.Table) -> list[str]:
-    """The trace ids of rows with the two halves of an id."""
-    halves = np.stack([rows[TRACE_HI].to_numpy(), rows[TRACE_LO].to_numpy()], axis=1)
-    text = halves.astype(">u8").tobytes().hex()
-    return [text[i : i + 32] for i in range(0, len(text), 32)]

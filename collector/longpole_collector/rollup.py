@@ -17,18 +17,30 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from longpole.errors import LongpoleError
 from longpole.family import load
 from longpole.vocab import Rollup, Span
-from longpole.vocab.trace import Trace
+from longpole.vocab.trace import Trace, TraceStage
 from longpole_collector.dirty import Dirty
 from longpole_collector.health import Health
-from longpole_collector.kin import Kin, hex_ids, recent
+from longpole_collector.kin import Kin, recent
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.narrow import Place
-from longpole_collector.stores.rollups import Rolled, Rollups, Unsettled
-from longpole_collector.stores.schema import SPANS, TRACE_LO, from_arrow, matching, trace_numbers
+from longpole_collector.stores.rollups import Rollups, Unsettled
+from longpole_collector.stores.schema import (
+    SPANS,
+    STAGES,
+    TRACE_HI,
+    TRACE_LO,
+    TRACES,
+    from_arrow,
+    hex_ids,
+    matching,
+    to_arrow,
+    trace_numbers,
+)
 from longpole_collector.stores.settle import Calls, Settled
 
 QUIET_S: Final = 0.3
@@ -144,44 +156,51 @@ class Settler:
         with self._store.writing() as reader:
             settled = self._calls.settle(reader, trace_numbers(ids), since_ns, until_ns)
         with _no_collection():
-            rolled = self._rolled(rollup, settled)
-        self._replace(rolled, places, settled, waiting.filter(pa.array(is_kept)))
+            traces, stages = self._rolled(rollup, settled.spans)
+        left = waiting.filter(pa.array(is_kept))
+        self._replace(_completed(traces, settled), stages, places, settled, left)
         self._dirty.keep(is_kept)  # a failed one is not tried again before its next span
 
-    def _rolled(self, rollup: Rollup, settled: Settled) -> dict[str, Rolled]:
-        """The roll-ups of all traces covered, with the sums over their calls."""
-        traces: dict[str, list[Span]] = defaultdict(list)
-        for span in from_arrow(SPANS, Span, settled.spans):
-            traces[span.trace_id].append(span)
-        sums = dict(zip(hex_ids(settled.sums), settled.sums.to_pylist(), strict=True))
-        rolled: dict[str, Rolled] = {}
-        for trace_id, spans in traces.items():
+    def _rolled(self, rollup: Rollup, spans: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """The rows of all traces among these spans, and of their stages."""
+        if rollup.compute_table is not None:
             try:
-                trace, stages = rollup.compute(spans)
+                return rollup.compute_table(spans)
             except Exception:  # noqa: BLE001 - a plug-in's fault must not stop ingest
+                self._health.add("rollup_errors")
+                _log.exception("roll-up of many traces failed, trying each")
+        of_trace: dict[str, list[Span]] = defaultdict(list)
+        for span in from_arrow(SPANS, Span, spans):
+            of_trace[span.trace_id].append(span)
+        traces: list[Trace] = []
+        stages: list[TraceStage] = []
+        for trace_id, its_spans in of_trace.items():
+            try:
+                trace, its_stages = rollup.compute(its_spans)
+            except Exception:  # noqa: BLE001 - as above
                 self._health.add("rollup_errors")
                 _log.exception("roll-up of trace %s failed", trace_id)
             else:
-                starts = [span.start_ns for span in spans]
-                trace = _summed(trace, sums.get(trace_id, {}))
-                rolled[trace_id] = Rolled(trace, stages, min(starts), max(starts))
-        return rolled
+                traces.append(trace)
+                stages += its_stages
+        return to_arrow(TRACES, traces), to_arrow(STAGES, stages)
 
     def _replace(
         self,
-        rolled: Mapping[str, Rolled],
+        traces: pa.Table,
+        stages: pa.Table,
         places: Mapping[str, Place],
         settled: Settled,
         left: pa.Table,
     ) -> None:
         roles = settled.roles
         if (
-            roles.num_rows and len(rolled) < settled.scope.num_rows
+            roles.num_rows and traces.num_rows < settled.scope.num_rows
         ):  # no roll-up, no home for its merged calls
-            roles = matching(roles, trace_numbers(list(rolled)), is_in=True)
+            roles = matching(roles, traces.select([TRACE_HI, TRACE_LO]), is_in=True)
         first_left_ns = _least(left["first_received_ns"])
         settled_ns = min(first_left_ns - 1, self._last_received_ns) or None
-        self._rollups.replace(rolled, places, settled.calls, roles, settled_ns)
+        self._rollups.replace(traces, stages, places, settled.calls, roles, settled_ns)
 
 
 @contextmanager
@@ -196,6 +215,8 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+_COUNTS: Final = ("num_calls", "num_retries")
+_SUMS: Final = (*_COUNTS, "input_tokens", "cached_input_tokens", "output_tokens")
 _UNKNOWN: Final = (np.iinfo(np.int64).max, np.iinfo(np.int64).min, np.iinfo(np.int64).max)
 """First start, last start and first arrival that widen nothing."""
 
@@ -216,19 +237,33 @@ def _rows_of(waiting: pa.Table, trace_ids: set[str]) -> list[int]:
     return [row for row, trace_id in found if trace_id in trace_ids]
 
 
-def _summed(trace: Trace, sums: Mapping[str, Any]) -> Trace:
-    """A trace's row with what its calls sum up to: a call that two traces tell of counts in one."""
-    flags = trace.flags
-    if sums.get("is_elsewhere"):
-        flags = [*flags, "call_elsewhere"]
-    return trace._replace(
-        num_calls=sums.get("num_calls") or 0,
-        num_retries=sums.get("num_retries") or 0,
-        input_tokens=sums.get("input_tokens"),
-        cached_input_tokens=sums.get("cached_input_tokens"),
-        output_tokens=sums.get("output_tokens"),
-        flags=flags,
-    )
+def _completed(traces: pa.Table, settled: Settled) -> pa.Table:
+    """Rows of traces with where their spans lie and what their calls sum up to.
+
+    A call that two traces tell of counts in one.
+    """
+    keys = [TRACE_HI, TRACE_LO]
+    starts = settled.spans.select([*keys, "start_ns"]).group_by(keys)
+    starts = starts.aggregate([("start_ns", "min"), ("start_ns", "max")])
+    numbers = pa.array(range(traces.num_rows), pa.int64())
+    found = traces.select(keys).append_column("row", numbers)
+    found = found.join(starts, keys=keys).join(settled.sums, keys=keys).sort_by("row")
+    for name in _SUMS:
+        values = found[name]
+        if name in _COUNTS:
+            values = pc.fill_null(values, 0)
+        values = values.cast(pa.int64())
+        traces = traces.set_column(traces.column_names.index(name), name, values)
+    elsewhere = [bool(value) for value in found["is_elsewhere"].to_pylist()]
+    if any(elsewhere):
+        flags = [
+            [*marks, "call_elsewhere"] if is_so else marks
+            for marks, is_so in zip(traces["flags"].to_pylist(), elsewhere, strict=True)
+        ]
+        place = traces.column_names.index("flags")
+        traces = traces.set_column(place, "flags", pa.array(flags, pa.list_(pa.string())))
+    traces = traces.append_column("first_start_ns", found["start_ns_min"])
+    return traces.append_column("last_start_ns", found["start_ns_max"])
 
 
 def _least(values: pa.ChunkedArray) -> int:

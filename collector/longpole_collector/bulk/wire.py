@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numba
 import numpy as np
 import numpy.typing as npt
+from numba.core.compiler_lock import global_compiler_lock
 
 from longpole.vocab import span
 from longpole_collector.dialects import _steps, base
@@ -61,13 +62,14 @@ def inline(function: F) -> F:
 
 def _compiled(function: F, *, is_small: bool) -> F:
     how = {"nogil": True, "error_model": "numpy", "forceinline": is_small, "_nrt": False}
-    place, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _cache_folder()
-    try:
-        compiled: F = numba.njit(cache=True, **how)(function)
-    except RuntimeError:  # nowhere to keep it
-        compiled = numba.njit(**how)(function)
-    finally:
-        numba.config.CACHE_DIR = place
+    with global_compiler_lock:  # another thread may set its own folder
+        place, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _cache_folder()
+        try:
+            compiled: F = numba.njit(cache=True, **how)(function)
+        except RuntimeError:  # nowhere to keep it
+            compiled = numba.njit(**how)(function)
+        finally:
+            numba.config.CACHE_DIR = place
     return compiled
 
 

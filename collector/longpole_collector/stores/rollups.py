@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-import duckdb
 import pyarrow as pa
 
-from longpole.vocab import Trace, TraceStage
 from longpole_collector.stores.days import Day
 from longpole_collector.stores.duckdb import DuckStore, registered
 from longpole_collector.stores.migrations import note
@@ -23,8 +21,8 @@ from longpole_collector.stores.schema import (
     TRACE_HI,
     TRACE_LO,
     TRACES,
+    hex_ids,
     matching,
-    to_arrow,
     trace_numbers,
 )
 from longpole_collector.stores.settle import CALLS
@@ -41,15 +39,6 @@ class Unsettled(NamedTuple):
     first_start_ns: int
     last_start_ns: int
     first_received_ns: int
-
-
-class Rolled(NamedTuple):
-    """A trace's new roll-up: its row, its stages, the starts of its first and last span."""
-
-    trace: Trace
-    stages: Sequence[TraceStage]
-    first_start_ns: int
-    last_start_ns: int
 
 
 class Rollups:
@@ -72,7 +61,8 @@ class Rollups:
 
     def replace(
         self,
-        rolled: Mapping[str, Rolled],
+        traces: pa.Table,
+        stages: pa.Table,
         places: Mapping[str, Place],
         calls: pa.Table | None = None,
         roles: pa.Table | None = None,
@@ -81,26 +71,36 @@ class Rollups:
         """Put the new roll-ups of some traces in place of their old ones.
 
         Args:
-            rolled: trace id -> its roll-up.
+            traces: their rows, with the starts of their first and last spans.
+            stages: the rows of their stages.
             places: of those that have a roll-up already, where it lies.
             calls: all merged calls of these traces; rows of the table of calls.
             roles: which spans are calls: trace, span id, start and ``call_role``.
             settled_ns: every span received up to then is rolled up; noted for the next start.
         """
         latest = self._store.latest_day()
-        at_home: dict[str, list[str]] = defaultdict(list)
-        for trace_id in rolled:
-            at_home[places[trace_id].home if trace_id in places else latest.catalog].append(
-                trace_id
-            )
+        at_home: dict[str, list[int]] = defaultdict(list)
+        known: dict[str, list[str]] = defaultdict(list)
+        if places:
+            for row, trace_id in enumerate(hex_ids(traces)):
+                place = places.get(trace_id)
+                at_home[latest.catalog if place is None else place.home].append(row)
+                if place is not None:
+                    known[place.home].append(trace_id)
+        else:
+            at_home[latest.catalog] = list(range(traces.num_rows))
         role_days = self._days_of(roles)
         for catalog in sorted({*at_home, *role_days}):
-            ids = at_home.get(catalog, [])
+            ours = traces.take(pa.array(at_home.get(catalog, []), pa.int64()))
+            ids = ours.select([TRACE_HI, TRACE_LO])
+            parts = {TRACES.name: ours}
+            for table, part in ((STAGES, stages), (CALLS, calls)):
+                if part is not None and part.num_rows and ours.num_rows:
+                    parts[table.name] = matching(part, ids, is_in=True)
             self._replace_in(
                 self._store.days.named(catalog),
-                [rolled[trace_id] for trace_id in ids],
-                [trace_id for trace_id in ids if trace_id in places],
-                calls,
+                parts,
+                known.get(catalog, []),
                 roles if catalog in role_days else None,
             )
         if settled_ns is not None:
@@ -148,13 +148,11 @@ class Rollups:
     def _replace_in(
         self,
         day: Day,
-        rolled: Sequence[Rolled],
+        new: Mapping[str, pa.Table],
         known: Sequence[str],
-        calls: pa.Table | None,
         roles: pa.Table | None,
     ) -> None:
-        ids = [each.trace.trace_id for each in rolled]
-        stages = [stage for each in rolled for stage in each.stages]
+        """Replace what one file has of some traces: ``new`` by table, old ones of ``known``."""
         with self._store.transaction(day) as writer, ExitStack() as tables:
             if known:
                 tables.enter_context(registered(writer, known=trace_numbers(known)))
@@ -163,17 +161,12 @@ class Rollups:
                         f"DELETE FROM {day.catalog}.{table.name} AS old USING known "  # noqa: S608
                         "WHERE old.trace_hi = known.trace_hi AND old.trace_lo = known.trace_lo"
                     )
-            if rolled:
-                rows = to_arrow(TRACES, [each.trace for each in rolled])
-                for name in ("first_start_ns", "last_start_ns"):
-                    values = pa.array([getattr(each, name) for each in rolled], pa.int64())
-                    rows = rows.append_column(name, values)
-                _insert(writer, f"{day.catalog}.{TRACES.name}", rows)
-            if stages:
-                _insert(writer, f"{day.catalog}.{STAGES.name}", to_arrow(STAGES, stages))
-            if ids and calls is not None and calls.num_rows:
-                ours = matching(calls, trace_numbers(ids), is_in=True)
-                _insert(writer, f"{day.catalog}.{CALLS.name}", ours)
+            for name, rows in new.items():
+                if rows.num_rows:
+                    with registered(writer, incoming=rows):
+                        writer.execute(
+                            f"INSERT INTO {day.catalog}.{name} BY NAME SELECT * FROM incoming"  # noqa: S608
+                        )
             if roles is not None:
                 tables.enter_context(registered(writer, roles=roles))
                 starts = roles["start_ns"].to_numpy()
@@ -183,8 +176,3 @@ class Rollups:
                     "AND s.trace_hi = roles.trace_hi AND s.trace_lo = roles.trace_lo "
                     "AND s.span_id = roles.span_id AND s.start_ns = roles.start_ns"
                 )
-
-
-def _insert(writer: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
-    with registered(writer, incoming=rows) as cursor:
-        cursor.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")  # noqa: S608

@@ -12,6 +12,7 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from longpole.vocab import Column, Span, Trace, TraceStage, columns
@@ -177,6 +178,13 @@ def matching(rows: pa.Table, ids: pa.Table, *, is_in: bool) -> pa.Table:
     kind = "left semi" if is_in else "left anti"
     found = places.join(ids, keys=ids.column_names, join_type=kind)
     return rows.take(found["place"].combine_chunks().sort())
+
+
+def hex_ids(rows: pa.Table) -> list[str]:
+    """The trace ids of rows with the two halves of an id."""
+    halves = np.stack([rows[TRACE_HI].to_numpy(), rows[TRACE_LO].to_numpy()], axis=1)
+    text = halves.astype(">u8").tobytes().hex()
+    return [text[i : i + 32] for i in range(0, len(text), 32)]
 
 
 def trace_numbers(trace_ids: Sequence[str]) -> pa.Table:

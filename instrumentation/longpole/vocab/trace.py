@@ -6,7 +6,7 @@ in through the plug-in family ``longpole.rollup`` (see :class:`Rollup`).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from longpole.vocab.span import Col, Span, TraceId
 
@@ -58,7 +58,14 @@ class Rollup:
     ``compute`` takes all spans of one trace (any order, at least one) and returns its row and
     its stages (every stage with time in it). It is pure and never raises on bad data: doubts go
     into ``flags``.
+
+    ``compute_table`` does the same for many traces at once: from an Arrow table of spans, mixed
+    and in any order, to one of traces and one of stages, in any order. Its columns are those of
+    the records, but a trace's id are two unsigned numbers, ``trace_hi`` and ``trace_lo``, and a
+    span's is one; ``attributes``, ``events`` and ``links`` may be missing. ``None`` if there is
+    only ``compute``.
     """
 
     version: int
     compute: Callable[[Sequence[Span]], tuple[Trace, tuple[TraceStage, ...]]]
+    compute_table: Callable[[Any], tuple[Any, Any]] | None = None

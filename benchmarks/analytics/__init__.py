@@ -1,0 +1,1 @@
+"""What analytics cost."""
