@@ -35,9 +35,9 @@ BATCH_SPANS: Final = 131_072
 _BATCH_AGE_S: Final = 0.2
 _LOADED_AGE_S: Final = 0.8
 _TICK_S: Final = 0.2
-_SETTLE_TRACES: Final = 1000
+_SETTLE_TRACES: Final = 4000
 """Rolled up in one go: about a third of a second, in which nothing is stored."""
-_MANY_TRACES: Final = 5000
+_MANY_TRACES: Final = 20_000
 _PATIENCE_S: Final = 60.0
 """While spans come faster than they can be stored, roll-ups wait this long at most."""
 _SAVE_SPANS: Final = 500_000
