@@ -33,17 +33,21 @@ from longpole_collector.writer import Writer
 WAL_FOLDER: Final = "wal"
 BATCH_SPANS: Final = 131_072
 _BATCH_AGE_S: Final = 0.2
-_LOADED_AGE_S: Final = 0.8
+_LOADED_AGE_S: Final = 0.4
 _TICK_S: Final = 0.2
 _SETTLE_TRACES: Final = 4000
 """Rolled up in one go: about a third of a second, in which nothing is stored."""
 _MANY_TRACES: Final = 20_000
 _PATIENCE_S: Final = 60.0
 """While spans come faster than they can be stored, roll-ups wait this long at most."""
-_SAVE_SPANS: Final = 500_000
+_SAVE_SPANS: Final = 122_880
+"""A row group of the database. While it is saved nothing is stored: half a second."""
+_MOST_UNSAVED: Final = 500_000
+"""Saved even when spans wait: large saves cost less a span, but stop the flow for longer."""
 _SAVE_S: Final = 20.0
+"""Saved at least this often while there is something to save; the log keeps what is not."""
 _SPAN_BYTES: Final = 1000
-"""The store is saved when it has taken this much, or for this long; the log keeps as much."""
+"""Room on the disk that an unsaved span may need."""
 _INLINE_BYTES: Final = 512 << 10
 _REPLAY_SPANS: Final = 65_536
 _RETRY_S: Final = 1.0
@@ -268,7 +272,8 @@ class Ingest:
 
     def _save_if_due(self) -> None:
         is_long = time.monotonic() - self._saved_s > _SAVE_S
-        if self._num_unsaved >= _SAVE_SPANS or (self._num_unsaved and is_long):
+        num = _SAVE_SPANS if self._batches.is_empty() else _MOST_UNSAVED
+        if self._num_unsaved >= num or (self._num_unsaved and is_long):
             self._save()
 
     def _save(self) -> None:
