@@ -68,6 +68,12 @@ def test_everything_else_is_left_as_it_is(query, params):
     assert narrowed(query, params) == query
 
 
+def test_a_trace_that_may_be_anywhere_is_compared_by_number():
+    query = f"SELECT * FROM traces WHERE trace_id = '{ID}'"
+    found = narrowed(query, find=lambda hi, lo: Place(-5, 5, None))
+    assert "traces_of_trace(1::UBIGINT, 2::UBIGINT, -5, 5, NULL) AS traces" in found
+
+
 def test_a_trace_whose_place_is_not_known_is_searched_everywhere():
     query = f"SELECT * FROM spans WHERE trace_id = '{ID}'"
     assert narrowed(query, find=lambda hi, lo: None) == query

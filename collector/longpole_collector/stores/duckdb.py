@@ -43,6 +43,7 @@ from longpole_collector.wal import Position
 _log = logging.getLogger("longpole.collector.store")
 _BATCH_ROWS: Final = 10_000
 _MAX_RESULT_BYTES: Final = 512 << 20
+_ANYWHERE: Final = Place(-(2**63) + 1, 2**63 - 1, None)
 _GAP_NS: Final = 60_000_000_000
 _MAX_STRETCHES: Final = 64
 _IS_BROKEN: Final = (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException)
@@ -171,15 +172,18 @@ class DuckStore:
             except pa.ArrowInvalid as error:
                 raise BadInput(f"a sum beyond 64 bits: cast it to DOUBLE ({error})") from error
 
-    def _place(self, cursor: duckdb.DuckDBPyConnection, hi: int, lo: int) -> Place | None:
-        """Where a trace lies, if its roll-up knows."""
+    def _place(self, cursor: duckdb.DuckDBPyConnection, hi: int, lo: int) -> Place:
+        """Where a trace lies: anywhere, unless its roll-up knows.
+
+        Even then its id is compared as two numbers and not, row by row, as text.
+        """
         if not self.is_settled(hi, lo):
-            return None
+            return _ANYWHERE
         rows = cursor.execute(
             f"SELECT first_start_ns, last_start_ns, day FROM {TRACES.name} "  # noqa: S608
             f"WHERE {TRACE_HI} = {hi} AND {TRACE_LO} = {lo}"
         ).fetchall()
-        return Place._make(rows[0]) if rows and None not in rows[0] else None
+        return Place._make(rows[0]) if rows and None not in rows[0] else _ANYWHERE
 
     def _save_last(self) -> None:
         try:

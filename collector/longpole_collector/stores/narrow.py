@@ -17,11 +17,14 @@ _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class Place(NamedTuple):
-    """Where a trace lies: the starts of its first and last span, and its roll-up's file."""
+    """Where a trace lies: the starts of its first and last span, and its roll-up's file.
+
+    Without a file it may be in any.
+    """
 
     since_ns: int
     until_ns: int
-    home: str
+    home: str | None
 
 
 def narrow(query: str, tree: Any, params: Params, find: Callable[[int, int], Place | None]) -> str:
@@ -47,9 +50,10 @@ def narrow(query: str, tree: Any, params: Params, find: Callable[[int, int], Pla
         name = table["table_name"].encode()
         if text[start : start + len(name)].lower() != name.lower():
             continue
+        home = "NULL" if place.home is None else f"'{place.home}'"
         call = (
             f"{table['table_name']}_of_trace({high}::UBIGINT, {low}::UBIGINT, "
-            f"{place.since_ns}, {place.until_ns}, '{place.home}')"
+            f"{place.since_ns}, {place.until_ns}, {home})"
         )
         if not table["alias"]:
             call += f" AS {table['table_name']}"

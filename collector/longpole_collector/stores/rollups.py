@@ -84,9 +84,10 @@ class Rollups:
         if places:
             for row, trace_id in enumerate(hex_ids(traces)):
                 place = places.get(trace_id)
-                at_home[latest.catalog if place is None else place.home].append(row)
+                home = latest.catalog if place is None or place.home is None else place.home
+                at_home[home].append(row)
                 if place is not None:
-                    known[place.home].append(trace_id)
+                    known[home].append(trace_id)
         else:
             at_home[latest.catalog] = list(range(traces.num_rows))
         role_days = self._days_of(roles)

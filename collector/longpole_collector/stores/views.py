@@ -81,7 +81,11 @@ def script() -> str:
 def _of_trace(match: re.Match[str]) -> str:
     """A table's rows of one trace: spans by the time they lie in, roll-ups by their file."""
     table = match[1]
-    near = "start_ns BETWEEN since_ns AND until_ns" if table == "span_rows" else "day = home"
+    near = (
+        "start_ns BETWEEN since_ns AND until_ns"
+        if table == "span_rows"
+        else "(home IS NULL OR day = home)"
+    )
     return (
         f"FROM (SELECT * FROM {table} "  # noqa: S608
         f"WHERE trace_hi = of_hi AND trace_lo = of_lo AND {near}) AS {table}"
