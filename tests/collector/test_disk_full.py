@@ -12,6 +12,7 @@ from longpole_collector.decode import Compression, Format, Received
 from longpole_collector.ingest import replay
 from longpole_collector.stores import open_reader
 from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.stores.schema import SPANS, to_arrow
 from longpole_collector.wal import Frame, Position, Wal
 from longpole_collector.writer import Writer
 
@@ -121,4 +122,27 @@ def test_a_save_that_fails_loses_nothing_that_is_in_the_log(otlp, small_disk, tm
     assert num_stored(store) == 1200
     assert store.stored() == ends[5]
     assert not store.days.broken
+    store.close()
+
+
+def test_a_save_that_fails_in_one_day_leaves_no_later_day_ahead_of_it(otlp, small_disk):
+    store = DuckStore(small_disk / "db")
+    day_ns = 86_400 * 1_000_000_000
+
+    def insert(day, offset):
+        (span,) = otlp.canonical(otlp.span())
+        rows = to_arrow(SPANS, [span._replace(received_ns=START_NS + day * day_ns)])
+        store.insert(rows, Position(1, offset))
+
+    insert(0, 10)
+    insert(1, 20)
+    store.save()
+    insert(0, 30)
+    insert(1, 40)
+    filler = fill(small_disk)
+    with pytest.raises(duckdb.Error):
+        store.save()
+    assert store.stored() == Position(1, 20)
+    assert store.sql("SELECT count(*) AS n FROM spans")["n"].to_pylist() == [2]
+    filler.unlink()
     store.close()

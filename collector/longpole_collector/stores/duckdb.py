@@ -238,13 +238,18 @@ class DuckStore:
             duckdb.Error: the disk refused. The store is as it was when last saved.
         """
         with self._write_lock:
-            for day in self.days:
-                if day.path is None or day.generation == day.saved_generation:
-                    continue
+            unsaved = [
+                day
+                for day in self.days
+                if day.path is not None and day.generation != day.saved_generation
+            ]
+            for number, day in enumerate(unsaved):
                 try:
                     self._open_writer().execute(f"CHECKPOINT {day.catalog}")
                 except duckdb.Error:
-                    self.days.reopen(day)
+                    # the later ones too: they hold places in the log beyond what this one has lost
+                    for lost in unsaved[number:]:
+                        self.days.reopen(lost)
                     raise
                 day.saved_generation = day.generation
 
