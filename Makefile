@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check install bench-collector bench-analytics soak-collector check-senders
+.PHONY: demo test check install bench-collector bench-analytics bench-sdk soak-collector check-senders
 
 demo: $(STAMP)
 	$(BIN)/longpole demo $(ARGS)
@@ -22,7 +22,10 @@ bench-collector: $(STAMP)
 	$(BIN)/python -m benchmarks.collector $(BARS) $(ARGS)
 
 bench-analytics: $(STAMP)
-	$(BIN)/python -m benchmarks.analytics.rollup $(ARGS)
+	$(BIN)/python -m benchmarks.analytics $(BARS)
+
+bench-sdk: $(STAMP)
+	$(BIN)/python -m benchmarks.sdk $(BARS) $(ARGS)
 
 soak-collector: $(STAMP)
 	$(BIN)/python -m benchmarks.collector soak $(ARGS)

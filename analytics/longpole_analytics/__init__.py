@@ -3,7 +3,7 @@
 No clock, no disk, no network and no unseeded randomness here (``commands.py`` apart, which opens
 a store and prints): table in, value out, so everything can be tested with made-up traces and used
 in a notebook. Functions that share their file's name are imported from it:
-``longpole_analytics.critical_path.critical_path``, ``longpole_analytics.population.population``.
+``longpole_analytics.critical_path.critical_path``, ``longpole_analytics.top.top``.
 
 A name is imported when it is first used, so that loading the roll-up does not load tables.
 """

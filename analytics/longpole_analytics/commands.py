@@ -9,45 +9,34 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from longpole.errors import BadInput, UsageError
-from longpole.vocab import STAGE_COLOURS, Stage
-from longpole_analytics.advice import NEXT_CHECK
-from longpole_analytics.explain import WHAT_IF_FASTER_BY, best_savings, document
+from longpole_analytics import explain_text, related
+from longpole_analytics.explain import document
 from longpole_analytics.frames import spans_from_table
+from longpole_analytics.loading import source_options
 from longpole_analytics.prepare import distinct
 from longpole_analytics.rollup import workflow_span
-from longpole_analytics.stages import TracePartition, partition
-from longpole_analytics.wording import milliseconds, percent, printable
+from longpole_analytics.serial import SerialRules, opportunities
+from longpole_analytics.stages import partition
+from longpole_analytics.thresholds import configured
+from longpole_analytics.wording import printable
 
 if TYPE_CHECKING:
     from longpole.vocab import Span
     from longpole_analytics.prepare import Overhang
     from longpole_collector.stores.base import Reader
 
-DEFAULT_DB = Path(".longpole")
 MIN_PREFIX_DIGITS = 6
 FULL_ID_DIGITS = 32
 MAX_CANDIDATES = 5
-MAX_PATH_ROWS = 40
-BAR_WIDTH = 24
 _TRACE_ID = re.compile(rf"[0-9a-fA-F]{{{MIN_PREFIX_DIGITS},{FULL_ID_DIGITS}}}")
 
 
 @click.command()
 @click.argument("trace_or_file", metavar="TRACE_OR_FILE")
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
-@click.option("--db", type=click.Path(path_type=Path), help="Data folder (default ./.longpole).")
-@click.option("--url", help="A running collector.")
-@click.option(
-    "--file",
-    "files",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Read this file instead of a store; may be repeated.",
-)
+@source_options
 @click.option(
     "--overhang",
     type=click.Choice(["detach", "clip"]),
@@ -59,6 +48,7 @@ def explain(
     trace_or_file: str,
     as_json: bool,
     db: Path | None,
+    project: str | None,
     url: str | None,
     files: tuple[Path, ...],
     overhang: Overhang,
@@ -68,8 +58,10 @@ def explain(
     TRACE_OR_FILE is a trace id, or the first digits of one (at least 6), or a file of traces
     (OTLP, Jaeger JSON, Parquet). Of several traces in a file the slowest is explained.
     """
+    from longpole_collector.settings import chosen_folder
     from longpole_collector.stores import open_reader
 
+    rules = configured(SerialRules(), "serial")
     trace_id: str | None = None
     if Path(trace_or_file).is_file():
         files = (Path(trace_or_file), *files)
@@ -80,24 +72,27 @@ def explain(
             f"'{printable(trace_or_file)}' is neither a file nor a trace id "
             f"(at least {MIN_PREFIX_DIGITS} hex digits)"
         )
-    if db is None and url is None and not files:
-        db = DEFAULT_DB
-    reader = open_reader(db=db, url=url, files=files)
+    folder = chosen_folder(db, project, url or files)
+    reader = open_reader(db=folder, url=url, files=files)
     try:
         if trace_id is None:
             trace_id = _slowest(reader)
         elif len(trace_id) < FULL_ID_DIGITS:
             trace_id = _unique_id(reader, trace_id)
-        spans = _spans(reader, trace_id)
+        spans = distinct(found := _spans(reader, trace_id))
+        split = partition(found, overhang=overhang)
+        place = related.place_of(reader, trace_id)
+        apart = related.apart(reader, place, split, spans, rules) if place else {}
+        shape = related.shape(reader, place, split) if place else None
     finally:
         reader.close()
-    split = partition(spans, overhang=overhang)
-    stated = workflow_span(distinct(spans), split.root_id)
+    stated = workflow_span(spans, split.root_id)
     outcome = stated.outcome if stated else None
+    serial = opportunities(split, spans, apart, rules)
     if as_json:
-        click.echo(json.dumps(document(split, outcome)))
+        click.echo(json.dumps(document(split, outcome, shape=shape, serial=serial)))
     else:
-        _print(Console(highlight=False), split, outcome)
+        explain_text.show(Console(highlight=False), split, outcome, shape=shape, serial=serial)
 
 
 def _unique_id(reader: Reader, prefix: str) -> str:
@@ -138,69 +133,3 @@ def _spans(reader: Reader, trace_id: str) -> list[Span]:
     if not found.num_rows:
         raise _unknown(trace_id)
     return spans_from_table(found)
-
-
-def _print(console: Console, split: TracePartition, outcome: str | None) -> None:
-    console.print(
-        f"trace {printable(split.trace_id)}   wall {_ms(split.wall_ns)}   "
-        f"outcome {printable(outcome or 'unknown')}",
-        markup=False,
-    )
-    if split.extended_wall_ns > split.wall_ns:
-        console.print(f"until the end of the stream {_ms(split.extended_wall_ns)}")
-    if not split.stages:
-        console.print("no finished span with a duration: nothing to split")
-    else:
-        console.print(_stage_table(split))
-        console.print(_path_table(split))
-        pole = split.long_pole
-        console.print(
-            f"long pole   {pole.value}: {_ms(split.critical_ns(pole))}, "
-            f"{percent(split.critical_ns(pole) / split.wall_ns) if split.wall_ns else '0 %'}"
-        )
-        console.print(f"next check  {NEXT_CHECK[pole]}")
-        for stage, saved in best_savings(split):
-            console.print(
-                f"what if     {stage.value} took {percent(WHAT_IF_FASTER_BY)} less: -{_ms(saved)}"
-            )
-    for clock, shift in split.shifts_ns.items():
-        console.print(f"clock of {printable(clock)} moved by {_ms(shift)}", markup=False)
-    if split.flags:
-        console.print(f"doubts      {', '.join(split.flags)}")
-
-
-def _stage_table(split: TracePartition) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("stage")
-    table.add_column("")
-    for name in ("on the path", "share", "in all"):
-        table.add_column(name, justify="right")
-    for stage, time in sorted(split.stages.items(), key=lambda item: -item[1].critical_ns):
-        share = time.critical_ns / split.wall_ns if split.wall_ns else 0.0
-        bar = Text("█" * round(share * BAR_WIDTH), style=STAGE_COLOURS[stage])
-        table.add_row(stage.value, bar, _ms(time.critical_ns), percent(share), _ms(time.total_ns))
-    return table
-
-
-def _path_table(split: TracePartition) -> Table:
-    """The path, earliest first; of a long one the longest segments only."""
-    table = Table(box=None, pad_edge=False, title_justify="left")
-    for name in ("from", "to"):
-        table.add_column(name, justify="right")
-    table.add_column("critical path")
-    table.add_column("stage")
-    longest = sorted(split.segments, key=lambda segment: segment.start_ns - segment.end_ns)
-    for segment in sorted(longest[:MAX_PATH_ROWS], key=lambda segment: segment.start_ns):
-        table.add_row(
-            _ms(segment.start_ns - split.start_ns),
-            _ms(segment.end_ns - split.start_ns),
-            Text(printable(segment.name)),
-            Text(segment.stage.value, style=STAGE_COLOURS[Stage(segment.stage)]),
-        )
-    if len(longest) > MAX_PATH_ROWS:
-        table.add_row("", "", f"and {len(longest) - MAX_PATH_ROWS} shorter ones", "")
-    return table
-
-
-def _ms(nanoseconds: float) -> str:
-    return milliseconds(nanoseconds / 1e6)

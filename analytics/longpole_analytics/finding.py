@@ -10,26 +10,22 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
+from longpole.errors import BadInput
 from longpole.vocab import Stage
 from longpole_analytics.attribution import (
     MIN_TRACES,
-    NUM_EXEMPLARS,
-    Attribution,
     Cause,
-    attribute,
-    excess,
-    mark_slow,
-    with_excess,
-    with_strata,
+    causes_of,
+    worst,
 )
-from longpole_analytics.population import metric_stages, population, stage_column
+from longpole_analytics.cohort import Cohort, cohort
+from longpole_analytics.excess import Account, account
 from longpole_analytics.reasons import reasons
+from longpole_analytics.requests import ALIASES, TIMES, from_views
 from longpole_analytics.stats import highest_shown, quantile
 from longpole_analytics.wording import milliseconds, percent, quantile_name, where_text
 
 DIMENSIONS: Final = ("prompt_version", "request_model", "route_version", "slo_class")
-STATE_DIMENSIONS: Final = ("cache_state",)
-"""Attributes that are themselves an effect; blamed only when no other slice explains the time."""
 MAX_QUANTILE: Final = 0.95
 
 
@@ -84,9 +80,9 @@ class Finding:
 
 
 class _Route(NamedTuple):
-    """The traces of one route with ``is_slow``, and the quantile that they carry."""
+    """The requests of one route, and the quantile that they carry."""
 
-    traces: pl.DataFrame
+    found: Cohort
     level: float
 
 
@@ -109,39 +105,41 @@ def find(
         stages: rows of the view ``trace_stages``.
         calls: rows of the view ``calls``.
         objective_ms: what the metric should stay under; ``None`` if there is no objective.
-        metric: a column of ``calls`` or ``traces`` in milliseconds. A trace counts by its slowest
-            call.
+        metric: a time of ``longpole_analytics.requests``, or ``wall_ms``. A trace counts by its
+            slowest call.
         dimensions: columns of ``traces`` or ``calls`` to slice by, the likeliest cause first.
 
     Raises:
-        BadInput: neither view has the metric.
+        BadInput: there is no such metric.
     """
-    wanted = tuple(dict.fromkeys((*dimensions, *STATE_DIMENSIONS, "route")))
-    frame = population(traces, stages, calls, metric=metric, dimensions=wanted)
-    route = _worst_route(frame, metric, objective_ms)
+    column = ALIASES.get(metric, metric)
+    if column not in TIMES:
+        raise BadInput(f"no metric '{metric}': use {', '.join(TIMES)}")
+    route = _worst_route(from_views(traces, stages, calls), column, objective_ms)
     if route is None:
         return None
-    found = _attribute(route, metric, objective_ms, dimensions)
+    requests, above = route.found.requests, account(route.found)
+    found = causes_of(route.found, above, dimensions=dimensions)
     cause = found.causes[0] if found.causes else None
     where = cause.where if cause else {}
-    inside, rest = _split(route.traces, where)
-    stage, share, exemplars = _long_pole(route.traces, metric, cause)
+    inside, rest = _split(route.found, where)
+    stage, share, exemplars = _long_pole(route.found, above, cause)
     why, do = reasons(inside, rest, calls, stage, where)
     return Finding(
-        route=route.traces["route"][0],
+        route=requests["route"][0],
         metric=metric,
         quantile=route.level,
-        value_ms=quantile(route.traces[metric].to_list(), route.level) or 0.0,
+        value_ms=quantile(route.found.values.tolist(), route.level) or 0.0,
         objective_ms=objective_ms,
-        num_traces=route.traces.height,
-        num_slow=int(route.traces["is_slow"].sum()),
+        num_traces=requests.height,
+        num_slow=route.found.num_slow,
         stage=stage,
         share_of_excess=share,
         where=where,
         cause=cause,
-        why=why if found.reason is None else (*why, found.reason),
+        why=_confounded(cause) + (why if found.reason is None else (*why, found.reason)),
         do=do,
-        what_if_ms=_what_if_ms(inside, rest, metric, stage, route.level),
+        what_if_ms=_what_if_ms(inside, rest, column, stage, route.level),
         exemplars=exemplars,
     )
 
@@ -152,61 +150,52 @@ def _worst_route(frame: pl.DataFrame, metric: str, objective_ms: float | None) -
     Lost is what is above the objective; without one, above the median of those not slow, since
     routes of different size carry different quantiles.
     """
-    worst: _Route | None = None
+    worst_route: _Route | None = None
     most_ms = 0.0
-    for _, traces in sorted(frame.group_by("route"), key=lambda group: str(group[0][0])):
+    known = frame.filter(pl.col(metric).is_finite())
+    for _, traces in sorted(known.group_by("route"), key=lambda group: str(group[0][0])):
         level = highest_shown(traces.height, MAX_QUANTILE)
         if level is None or traces.height < MIN_TRACES:
             continue
-        marked = mark_slow(traces.sort("trace_id"), metric, objective_ms, level)
+        ordered = traces.sort("trace_id")
+        found = cohort(ordered, metric, objective_ms=objective_ms, slow_quantile=level)
         limit = objective_ms
         if limit is None:
-            limit = quantile(marked.filter(~pl.col("is_slow"))[metric].to_list(), 0.5) or 0.0
-        lost_ms = float((marked.filter("is_slow")[metric] - limit).sum())
+            limit = quantile(found.values[~found.is_slow].tolist(), 0.5) or 0.0
+        lost_ms = float((found.values[found.is_slow] - limit).sum())
         if lost_ms > most_ms:
-            worst, most_ms = _Route(marked, level), lost_ms
-    return worst
+            worst_route, most_ms = _Route(found, level), lost_ms
+    return worst_route
 
 
-def _attribute(
-    route: _Route, metric: str, objective_ms: float | None, dimensions: Sequence[str]
-) -> Attribution:
-    """The causes among the dimensions; states are looked at only when there is none."""
-    found = Attribution((), 0, 0, None)
-    causes = [name for name in dimensions if name not in STATE_DIMENSIONS and name != "route"]
-    for slices in (causes, STATE_DIMENSIONS):
-        found = attribute(
-            route.traces,
-            metric,
-            dimensions=slices,
-            stages=metric_stages(metric),
-            objective_ms=objective_ms,
-            slow_quantile=route.level,
-        )
-        if found.causes:
-            break
-    return found
+def _confounded(cause: Cause | None) -> tuple[str, ...]:
+    """What is to be said where the slice looks much better or worse than it is."""
+    if cause is None or not cause.is_confounded:
+        return ()
+    return (
+        f"slow {cause.crude_risk_ratio:.1f} times as often, {cause.risk_ratio:.1f} times at like "
+        "lengths: prompt and answer length confound it",
+    )
 
 
-def _split(traces: pl.DataFrame, where: dict[str, str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _split(found: Cohort, where: dict[str, str]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The traces of the slice and the others; without a slice, the slow ones and the others."""
-    inside = pl.col("is_slow")
-    for dimension, value in where.items():
-        inside = pl.col(dimension).eq_missing(value)
-    return traces.filter(inside), traces.filter(~inside)
+    inside = pl.lit(pl.Series(found.is_slow))
+    if where:
+        inside = pl.all_horizontal(pl.col(n).eq_missing(value) for n, value in where.items())
+    return found.requests.filter(inside), found.requests.filter(~inside)
 
 
 def _long_pole(
-    traces: pl.DataFrame, metric: str, cause: Cause | None
+    found: Cohort, above: Account, cause: Cause | None
 ) -> tuple[Stage, float, tuple[str, ...]]:
     """Stage, its share of the excess, and exemplars: the cause's, else of all slow traces."""
     if cause is not None:
         return cause.stage, cause.share_of_excess, cause.exemplars
-    stages = metric_stages(metric)
-    slow = with_excess(with_strata(traces), metric, stages).filter("is_slow")
-    size = excess(slow, stages)
-    worst = slow.sort(["excess_ms", "trace_id"], descending=[True, False])["trace_id"]
-    return size.stage, size.share, tuple(worst.head(NUM_EXEMPLARS).to_list())
+    every = found.is_slow[found.is_slow]
+    size = above.of(every)
+    stage = size.stages[0].stage
+    return stage, size.part(stage), worst(found, above, every)
 
 
 def _what_if_ms(
@@ -217,12 +206,12 @@ def _what_if_ms(
     Each trace is played again with the stage's critical time cut to that median; what runs side
     by side with it may save less, so this is the most that can be had.
     """
-    column = stage_column(stage)
-    usual = quantile(rest[column].to_list(), 0.5)
+    column = f"{stage.value}_ms"
+    usual = quantile(rest[column].drop_nulls().to_list(), 0.5)
     if usual is None:
         return 0.0
     old = [*inside[metric].to_list(), *rest[metric].to_list()]
-    surplus = [max(value - usual, 0.0) for value in inside[column].to_list()]
+    surplus = [max(value - usual, 0.0) for value in inside[column].fill_null(0.0)]
     new = [
         max(value - cut, 0.0)
         for value, cut in zip(old, [*surplus, *[0.0] * rest.height], strict=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from longpole.vocab import Kind
-from longpole_analytics.skew import shift_clocks
+from longpole_analytics.skew import TOLERANCE_NS, shift_clocks
 from longpole_analytics.tree import PathSpan, Tree
 
 Overhang = Literal["detach", "clip"]
@@ -243,12 +243,13 @@ def _block(tree: Tree, detached: set[int], overhang: Overhang) -> None:
         parent_end = tree.ends[parent]
         if tree.ends[node] <= parent_end or node in off:
             continue
+        is_same_clock = tree.instances[node] == tree.instances[parent]
         if stream_ends.get(node, parent_end) > parent_end:
             tree.mark("stream_outlives_parent")
-        elif overhang == "detach" and tree.instances[node] == tree.instances[parent]:
+        elif overhang == "detach" and is_same_clock:
             off.add(node)
             tree.mark("overhang_detached")
-        else:
+        elif is_same_clock or tree.ends[node] - parent_end >= TOLERANCE_NS:
             tree.mark("overhang_clipped")
     tree.blocking = tree.children
     if off:

@@ -6,7 +6,6 @@ import polars as pl
 
 from longpole.vocab import Stage
 from longpole_analytics.advice import NEXT_CHECK
-from longpole_analytics.population import stage_column
 from longpole_analytics.stats import quantile
 from longpole_analytics.wording import milliseconds, percent, where_text
 
@@ -33,7 +32,7 @@ def reasons(
     Every fact compares the slice with the other traces; what is unknown on one side is not said.
 
     Args:
-        inside: the traces of the slice, as ``population`` makes them.
+        inside: the traces of the slice, rows of a table of ``longpole_analytics.requests``.
         rest: the other traces of the route.
         calls: rows of the view ``calls``.
         stage: where the slice loses its time.
@@ -41,7 +40,7 @@ def reasons(
     """
     own, others = (calls.join(side, on="trace_id", how="semi") for side in (inside, rest))
     facts = []
-    usual, now = (_median(side, stage_column(stage)) for side in (rest, inside))
+    usual, now = (_median(side, f"{stage.value}_ms") for side in (rest, inside))
     if usual is not None and now is not None:
         facts.append(f"{stage.value} p50 {milliseconds(usual)} -> {milliseconds(now)}")
     cached_before, cached_now = _cached_share(others), _cached_share(own)

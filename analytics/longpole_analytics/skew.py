@@ -4,7 +4,8 @@ A server's span lies inside the client's span that caused it. Where the times sa
 clocks disagree, and one offset per clock is looked for that puts every such pair right. One
 overhanging pair leaves no such offset; then the rule of Jaeger's clock skew adjustment applies to
 the largest pair and the result says that it is uncertain (see jaegertracing/jaeger issues 961,
-1459 and 2053 for why the offset is capped and always shown).
+1459 and 2053 for why the offset is capped and always shown). What is off by less than a tolerance
+is left as it is.
 """
 
 from collections.abc import Iterable
@@ -13,6 +14,9 @@ from longpole_analytics.tree import Tree
 
 MAX_SHIFT_NS = 1_000_000_000
 """A larger offset is not believed and not applied."""
+TOLERANCE_NS = 1_000_000
+"""Times that disagree by less are no sign of two clocks: a server ends its span after the last
+byte has left, and two processes of one host are woken when it suits the host."""
 
 
 def shift_clocks(tree: Tree, detached: set[int]) -> None:
@@ -77,7 +81,7 @@ def _offset(tree: Tree, pairs: Iterable[tuple[int, int]], parents_offset: int) -
         return 0
     low = max(p_start - c_start for p_start, _, c_start, _ in spans)
     high = min(p_end - c_end for _, p_end, _, c_end in spans)
-    if low <= 0 <= high:
+    if low < TOLERANCE_NS and high > -TOLERANCE_NS:
         return 0
     if low <= high:
         shift = low if low > 0 else high

@@ -49,6 +49,8 @@ class TracePartition:
     shifts_ns: dict[str, int]
     calls: tuple[ModelCall, ...] = field(repr=False)
     tree: Tree = field(repr=False)
+    path_nodes: tuple[int, ...] = field(default=(), repr=False)
+    """The node of the tree that each segment is own time of."""
 
     @property
     def wall_ns(self) -> int:
@@ -101,6 +103,7 @@ def partition(spans: Sequence[Span], *, overhang: Overhang = "detach") -> TraceP
         shifts_ns=tree.shifts_ns,
         calls=tuple(calls),
         tree=tree,
+        path_nodes=tuple(node for node, _, _ in path),
     )
 
 

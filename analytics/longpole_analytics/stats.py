@@ -8,7 +8,9 @@ and open where the sample is too small to close it.
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
+from statistics import NormalDist
 from typing import NamedTuple
 
 MIN_ABOVE = 10
@@ -16,7 +18,10 @@ MIN_ABOVE = 10
 SHOWN_QUANTILES = (0.99, 0.95, 0.9, 0.5)
 BUCKET_ERROR = 0.01
 """Relative error of a value that is read back from its bucket."""
-_GAMMA = (1 + BUCKET_ERROR) / (1 - BUCKET_ERROR)
+BUCKET_GAMMA = (1 + BUCKET_ERROR) / (1 - BUCKET_ERROR)
+"""Ratio of a bucket's edges."""
+_EXACT_VARIANCE = 10_000
+"""Of a rank: beyond it the interval comes from the normal distribution, a rank off at most."""
 
 
 class Interval(NamedTuple):
@@ -47,9 +52,13 @@ def highest_shown(n: int, at_most: float = 0.99) -> float | None:
     return next((q for q in SHOWN_QUANTILES if q <= at_most and is_shown(n, q)), None)
 
 
+@lru_cache(maxsize=4096)
 def rank_interval(n: int, q: float, confidence: float = 0.95) -> Interval:
     """Ranks of the order statistics that hold the true quantile with this confidence."""
     tail = (1 - confidence) / 2
+    if n * q * (1 - q) > _EXACT_VARIANCE:
+        reach = NormalDist().inv_cdf(1 - tail) * math.sqrt(n * q * (1 - q))
+        return Interval(math.floor(n * q - reach), math.ceil(n * q + reach) + 1)
     low = high = None
     for successes, cumulative in _binomial_cdf(n, q):
         if cumulative <= tail:
@@ -93,16 +102,16 @@ def bucket(value: float) -> int | None:
     """
     if value <= 0:
         return None
-    index = math.ceil(math.log(value) / math.log(_GAMMA))
+    index = math.ceil(math.log(value) / math.log(BUCKET_GAMMA))
     # The logarithm may be off by one step at a bucket's edge.
-    if value <= _GAMMA ** (index - 1):
+    if value <= BUCKET_GAMMA ** (index - 1):
         return index - 1
-    return index + 1 if value > _GAMMA**index else index
+    return index + 1 if value > BUCKET_GAMMA**index else index
 
 
 def bucket_value(index: int) -> float:
     """The value that stands for a bucket, at most 1 % from any value in it."""
-    return 2 * _GAMMA**index / (_GAMMA + 1)
+    return 2 * BUCKET_GAMMA**index / (BUCKET_GAMMA + 1)
 
 
 def benjamini_hochberg(p_values: Sequence[float], rate: float = 0.05) -> list[int]:

@@ -50,7 +50,12 @@ def add_admin(app: FastAPI, door: Door) -> None:
         def work() -> Pruned:
             retention = Retention(asked.days, asked.max_bytes)
             return prune_store(
-                project.store, project.folder, retention, asked.user, compact=asked.compact
+                project.store,
+                project.folder,
+                retention,
+                asked.user,
+                project.content,
+                compact=asked.compact,
             )
 
         return (await asyncio.to_thread(work))._asdict()

@@ -50,7 +50,7 @@ class Collector:
         self._access = Access(settings.db, settings.key_bytes_per_s)
         self._projects = Projects(settings, rollup)
         retention = Retention(settings.retention_days, settings.retention_bytes)
-        self._housekeeper = Housekeeper(self._projects.stores, retention)
+        self._housekeeper = Housekeeper(self._projects.opened, retention)
         self._queries = queries = Queries(settings.query_timeout_s)
         self.ingest.health.gauge("open_queries", lambda: queries.num_running)
         self.http = settings.http_address
@@ -60,7 +60,9 @@ class Collector:
             for address in (self.http, self.grpc)
         )
         body, timeout_s = settings.max_body_bytes, settings.body_timeout_s
-        self._otlp = OtlpHttp(http, max_body_bytes=body, body_timeout_s=timeout_s)
+        self._otlp = OtlpHttp(
+            http, max_body_bytes=body, body_timeout_s=timeout_s, origins=settings.origins
+        )
         self._otlp_grpc = OtlpGrpc(
             grpc,
             max_body_bytes=body,

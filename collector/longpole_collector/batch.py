@@ -168,8 +168,12 @@ class Batches:
         """Whether nothing waits right now."""
         return not self._items
 
-    def next(self, wait_s: float | None) -> Sequence[Item] | None:
-        """The next batch; empty when none came in ``wait_s``, ``None`` after the last one."""
+    def next(self, wait_s: float | None, max_records: int | None = None) -> Sequence[Item] | None:
+        """The next batch; empty when none came in ``wait_s``, ``None`` after the last one.
+
+        ``max_records``, if given, stands in for that of all batches.
+        """
+        max_records = max_records or self._max_records
         self._wake.clear()
         if not self._items and not self._is_closed:
             self._wake.wait(wait_s)
@@ -178,7 +182,7 @@ class Batches:
         self._gather(self._loaded_age_s if self._is_loaded else self._max_age_s)
         batch: list[Item] = []
         num_records = 0
-        while self._items and num_records < self._max_records:
+        while self._items and num_records < max_records:
             item = self._items.popleft()
             batch.append(item)
             num_records += item.num_records

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from longpole.errors import UsageError
-from longpole_collector.settings import configured_folder, load_settings
+from longpole_collector.settings import chosen_folder, load_settings
 
 if TYPE_CHECKING:
     from longpole_collector.stores.base import Reader
@@ -81,10 +80,13 @@ def collect(
 def import_files(
     files: tuple[Path, ...], db: Path | None, project: str | None, url: str | None, as_json: bool
 ) -> None:
-    """Load trace files: OTLP (protobuf, JSON, JSON Lines), Jaeger's JSON, our Parquet export."""
+    """Load trace files: OTLP (protobuf, JSON, JSON Lines), Jaeger's JSON, our Parquet export.
+
+    GenAI events of log records in OTLP files are joined to their spans.
+    """
     from longpole_collector.importing import import_all
 
-    folder = _folder(db, project, url)
+    folder = chosen_folder(db, project, url)
     done = import_all(files, db=None if url else folder, url=url)
     if as_json:
         click.echo(json.dumps({"schema": "longpole.import/1", **done._asdict()}))
@@ -92,9 +94,10 @@ def import_files(
         click.echo(
             f"files {len(files)}  spans {done.num_spans}  new {done.num_new}  "
             f"rejected {done.num_rejected}"
+            + (f"  events {done.num_events}" if done.num_events else "")
         )
     if done.num_rejected:
-        click.echo(f"rejected spans: {done.reason}", err=True)
+        click.echo(f"rejected: {done.reason}", err=True)
 
 
 @click.command("export")
@@ -149,16 +152,18 @@ def query(
 @click.command()
 @click.option("--db", type=click.Path(path_type=Path), help="Data folder [./.longpole].")
 @click.option("--url", help="HTTP address of a running collector.")
+@click.option("--fix", "is_fixing", is_flag=True, help="Mend what can be mended safely.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def doctor(db: Path | None, url: str | None, as_json: bool) -> None:
+def doctor(db: Path | None, url: str | None, is_fixing: bool, as_json: bool) -> None:
     """Check this machine and the collector; one line a check, exit code 1 if any fails.
 
-    A running collector is sent two spans of the service longpole-doctor.
+    A running collector is sent two spans of the service longpole-doctor. --fix makes stored files
+    their owner's alone, removes what a killed collector left, and sets broken files aside.
     """
     from longpole_collector.doctor import FAIL, examine
 
     found = []
-    for check in examine(db, url):
+    for check in examine(db, url, is_fixing=is_fixing):
         found.append(check)
         if not as_json:
             fix = f"  -> {check.fix}" if check.fix else ""
@@ -177,20 +182,11 @@ def _reader(
     """The reader that the options name; the configured data folder when they name none."""
     from longpole_collector.stores import open_reader
 
-    reader = open_reader(db=_folder(db, project, url or files), url=url, files=files)
+    reader = open_reader(db=chosen_folder(db, project, url or files), url=url, files=files)
     try:
         yield reader
     finally:
         reader.close()
-
-
-def _folder(db: Path | None, project: str | None, other: object) -> Path | None:
-    """The folder that the options name; as given if ``other`` says where the data is."""
-    if not other:
-        return configured_folder(db, project)
-    if project:
-        raise UsageError("--project goes with a data folder; with --url the key decides it")
-    return db
 
 
 def _draw(document: dict[str, Any]) -> None:

@@ -3,28 +3,29 @@
 Attributes known to hold prompts, answers, tool arguments or documents are dropped by default;
 their length and a keyed hash stay, so that equal values can be told from different ones. Their
 owner may have them redacted or kept, project by project. Credentials and URL queries are dropped
-always, ids of users and sessions become pseudonyms always, long values are cut. This is the one
-list of such keys, for every dialect.
+always, ids of users and sessions become pseudonyms always, long values are cut. Which keys those
+are is told by ``content_keys``.
 """
 
 import hmac
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from longpole.errors import Unreachable
 from longpole.vocab import Span
+from longpole_collector.content_keys import Action, action
 from longpole_collector.decode.raw import RawEvent, RawLink, Value, text
 from longpole_collector.health import Health
 from longpole_collector.keys import DEFAULT_PROJECT
-from longpole_collector.redact import Redactor
+from longpole_collector.redact import Hook, Redactor, load_hook
 from longpole_collector.settings import PROJECTS_FOLDER, ProjectSettings, load_settings
 
 MAX_VALUE_CHARS: Final = 16 * 1024
@@ -41,139 +42,20 @@ _MARGIN_CHARS: Final = 4096
 _REDACT_CHARS: Final = MAX_VALUE_CHARS + _MARGIN_CHARS
 """Rules see this much of a value, so that what begins in the part that stays is seen whole."""
 _PSEUDONYM: Final = re.compile(r"h:[0-9a-f]{16}")
-_CONTENT_PREFIXES: Final = (
-    "gen_ai.input.messages",
-    "gen_ai.output.messages",
-    "gen_ai.system_instructions",
-    "gen_ai.tool.call.arguments",
-    "gen_ai.tool.call.result",
-    "gen_ai.tool.definitions",
-    "gen_ai.tool.args",
-    "gen_ai.completion",
-    "gen_ai.content.",
-    "gen_ai.event.content",
-    "gen_ai.retrieval.documents",
-    "gen_ai.retrieval.query",
-    "gen_ai.evaluation.explanation",
-    "gen_ai.headers",
-    "llm.input_messages",
-    "llm.output_messages",
-    "llm.prompts",
-    "llm.completions",
-    "llm.choices",
-    "llm.tools",
-    "llm.function_call",
-    "llm.prompt_template.template",
-    "llm.prompt_template.variables",
-    "llm.openai.messages",
-    "llm.openai.choices",
-    "llm.anthropic.messages",
-    "llm.anthropic.content",
-    "input.value",
-    "output.value",
-    "retrieval.documents",
-    "reranker.query",
-    "reranker.input_documents",
-    "reranker.output_documents",
-    "embedding.embeddings",
-    "embedding.text",
-    "tool.parameters",
-    "tool_call.function.arguments",
-    "message.content",
-    "document.content",
-    "traceloop.entity.input",
-    "traceloop.entity.output",
-    "langfuse.observation.input",
-    "langfuse.observation.output",
-    "langfuse.observation.metadata.response_format",
-    "langfuse.trace.input",
-    "langfuse.trace.output",
-    "ai.prompt",
-    "ai.documents",
-    "ai.schema",
-    "ai.response.text",
-    "ai.response.object",
-    "ai.response.reasoning",
-    "ai.response.toolCalls",
-    "ai.response.files",
-    "ai.response.providerMetadata",
-    "ai.result.",
-    "ai.toolCall.args",
-    "ai.toolCall.result",
-    "ai.value",
-    "ai.embedding",
-    "logfire.json_schema",
-    "logfire.metrics",
-    "mlflow.spanInputs",
-    "mlflow.spanOutputs",
-    "mlflow.traceInputs",
-    "mlflow.traceOutputs",
-    "mlflow.chunk.value",
-    "mlflow.chat.tools",
-    "langsmith.inputs",
-    "langsmith.outputs",
-    "pydantic_ai.all_messages",
-    "all_messages",
-    "final_result",
-    "tool_arguments",
-    "tool_response",
-    "model_request_parameters",
-    "request_data",
-    "response_data",
-    "hidden_params",
-    "extra_headers",
-)
-_PROMPT: Final = re.compile(r"gen_ai\.prompt($|\.\d+($|\.))")
-"""``gen_ai.prompt`` and ``gen_ai.prompt.0.content``, but not ``gen_ai.prompt.version``."""
-_SECRET: Final = re.compile(
-    r"(^|[._-])(authorization|cookie|set[_-]cookie|api[_-]?key|password|secret)$", re.IGNORECASE
-)
-_URLS: Final = frozenset(("url.full", "http.url", "http.target"))
-_PERSON: Final = re.compile(
-    r"(^|[._-])((end[._]?)?user|session|conversation|customer)[._]?(id|email)$"
-    r"|(^|\.)(enduser\.pseudo\.id|user\.(name|full_name))$"
-    r"|^(gen_ai\.request|llm|mlflow\.trace)\.user$|^mlflow\.trace\.session$"
-    r"|^langsmith\.metadata\.thread_id$",
-    re.IGNORECASE,
-)
-"""Ids of users and sessions, in the words of every dialect."""
 _MESSAGE_EVENTS: Final = ("gen_ai.",)
 _MESSAGE_KEYS: Final = frozenset(
     ("content", "message", "messages", "tool_calls", "arguments", "body")
 )
+_log = logging.getLogger("longpole.collector.content")
 
 
-class Action(Enum):
-    """What is done with an attribute."""
-
-    KEEP = 0
-    """Stored as it is."""
-    CONTENT = 1
-    """Dropped, redacted or kept as the policy says."""
-    SECRET = 2
-    """Dropped."""
-    URL = 3
-    """Stored without its query."""
-    PERSON = 4
-    """Stored as a pseudonym."""
+def is_message(event_name: str) -> bool:
+    """Whether the event of that name is a message, whose body is content."""
+    return event_name.startswith(_MESSAGE_EVENTS)
 
 
-@lru_cache(maxsize=4096)
-def action(key: str) -> Action:
-    """What is done with the attribute of that key, of a span, an event or a link.
-
-    A key of a resource (``resource.`` before it) is judged by the rest of it.
-    """
-    key = key.removeprefix("resource.")
-    if _SECRET.search(key) or key == "url.query":
-        return Action.SECRET
-    if key.endswith((".length", ".hash")):
-        return Action.KEEP
-    if key.startswith(_CONTENT_PREFIXES) or _PROMPT.match(key):
-        return Action.CONTENT
-    if _PERSON.search(key):
-        return Action.PERSON
-    return Action.URL if key in _URLS else Action.KEEP
+def _is_content(key: str, *, is_message: bool) -> bool:
+    return (is_message and key in _MESSAGE_KEYS) or action(key) is Action.CONTENT
 
 
 @dataclass(frozen=True)
@@ -185,6 +67,8 @@ class Policy:
     """Key of the hashes and pseudonyms; a random one, for what is kept in memory only."""
     rules: tuple[str, ...] = ()
     """The owner's expressions for ``redact``, see :mod:`longpole_collector.redact`."""
+    hook: Hook | None = None
+    """The owner's function for ``redact``, called last."""
 
 
 class Scrubber:
@@ -206,6 +90,7 @@ class Scrubber:
         self.policy = policy
         self._health = health
         self._redactor = Redactor(policy.rules)
+        self._has_hook_failed = False
         self.pseudonym = lru_cache(_MAX_PSEUDONYMS)(self._pseudonym)
 
     def digest(self, value: str) -> str:
@@ -233,13 +118,40 @@ class Scrubber:
         if not events and not links:
             return span
         for event in events:
-            self._clean(event.attributes, is_message=event.name.startswith(_MESSAGE_EVENTS))
+            self._clean(event.attributes, is_message=is_message(event.name))
         for link in links:
             self._clean(link.attributes)
         return span._replace(
             events=_json([event._asdict() for event in events]),
             links=_json([link._asdict() for link in links]),
         )
+
+    def drop_content(
+        self,
+        attributes: dict[str, Any],
+        *,
+        is_message: bool = False,
+        length: Callable[[int], str | int] = int,
+    ) -> int:
+        """Drop content from attributes that are stored already; returns how many values.
+
+        Args:
+            attributes: of a span, an event or a link; changed in place.
+            is_message: they are a message event's.
+            length: how a length is written.
+        """
+        found = [key for key in attributes if _is_content(key, is_message=is_message)]
+        for key in found:
+            self._drop(attributes, key, length)
+        return len(found)
+
+    def _drop(
+        self, attributes: dict[str, Any], key: str, length: Callable[[int], str | int]
+    ) -> None:
+        said = text(attributes.pop(key))
+        attributes[f"{key}.length"] = length(len(said))
+        attributes[f"{key}.hash"] = self.digest(said)
+        self._health.add("values_dropped", "content")
 
     def _clean(
         self,
@@ -260,14 +172,12 @@ class Scrubber:
                 del attributes[key]
                 self._health.add("values_dropped", "secret")
                 continue
-            if found is Action.CONTENT and self.policy.content == "drop":
-                said = text(attributes.pop(key))
-                attributes[f"{key}.length"] = length(len(said))
-                attributes[f"{key}.hash"] = self.digest(said)
-                self._health.add("values_dropped", "content")
-                continue
-            if found is Action.CONTENT and self.policy.content == "redact":
-                value, is_cut = self._redact(value)
+            if found is Action.CONTENT and self.policy.content != "keep":
+                redacted = self._redact(key, value) if self.policy.content == "redact" else None
+                if redacted is None:
+                    self._drop(attributes, key, length)
+                    continue
+                value, is_cut = redacted
                 num_cut += is_cut
             elif found is Action.PERSON:
                 value = self.pseudonym(text(value))
@@ -281,17 +191,33 @@ class Scrubber:
             self._health.add("values_dropped", "too_long", num_cut)
         return num_cut
 
-    def _redact(self, value: Value) -> tuple[Value, bool]:
-        """The value without what the rules find, and whether its end was cut off."""
+    def _redact(self, key: str, value: Value) -> tuple[Value, bool] | None:
+        """The value without what the rules find, and whether its end was cut off.
+
+        ``None`` if the owner's function failed: then nobody knows what may be stored of it.
+        """
         said = text(value)
-        redacted = self._redactor.clean(said[:_REDACT_CHARS])
-        if redacted != said[:_REDACT_CHARS]:
+        seen = said[:_REDACT_CHARS]
+        redacted = self._redactor.clean(seen)
+        if self.policy.hook is not None:
+            try:
+                redacted = self.policy.hook(key, redacted)
+                if not isinstance(redacted, str):
+                    raise TypeError(f"it returned {type(redacted).__name__}, not str")
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - it must not lose the span
+                self._health.add("values_dropped", "hook_failed")
+                if not self._has_hook_failed:  # once; its text may quote what people wrote
+                    self._has_hook_failed = True
+                    _log.error("redact_hook fails with %s: text is dropped", type(error).__name__)
+                return None
+        if redacted != seen:
             self._health.add("values_dropped", "redacted")
         elif len(said) <= MAX_VALUE_CHARS:
             return value, False
         if len(said) > _REDACT_CHARS:
             redacted = redacted[:-_MARGIN_CHARS]
-        return redacted[:MAX_VALUE_CHARS], len(said) > MAX_VALUE_CHARS
+        is_cut = max(len(said), len(redacted)) > MAX_VALUE_CHARS
+        return redacted[:MAX_VALUE_CHARS], is_cut
 
     def _pseudonym(self, value: str) -> str:
         name = value.strip('"')
@@ -304,9 +230,11 @@ def make_policy(folder: Path, own: ProjectSettings) -> Policy:
     """The policy of the project that lies in a folder, by its settings.
 
     Raises:
+        UsageError: its redaction hook cannot be loaded.
         Unreachable: the key of its pseudonyms cannot be read or made.
     """
-    return Policy(own.content, load_key(folder), own.redact)
+    hook = None if own.redact_hook is None else load_hook(own.redact_hook)
+    return Policy(own.content, load_key(folder), own.redact, hook)
 
 
 def policy_of(folder: Path) -> Policy:
@@ -316,8 +244,17 @@ def policy_of(folder: Path) -> Policy:
         UsageError: the configuration cannot be used.
         Unreachable: the key of its pseudonyms cannot be read or made.
     """
+    return make_policy(folder, own_settings(folder))
+
+
+def own_settings(folder: Path) -> ProjectSettings:
+    """The configured settings of the project that lies in a folder.
+
+    Raises:
+        UsageError: the configuration cannot be used.
+    """
     name = folder.name if folder.parent.name == PROJECTS_FOLDER else DEFAULT_PROJECT
-    return make_policy(folder, load_settings().project(name))
+    return load_settings().project(name)
 
 
 def load_key(folder: Path) -> bytes:

@@ -1,7 +1,8 @@
 """``longpole doctor``: what can be wrong on this machine, checked one by one.
 
-Every check says what it found and, unless all is well, what to do. Nothing is repaired, and
-nothing is written but two spans into a running collector (see ``doctor_probe``).
+Every check says what it found and, unless all is well, what to do. Nothing is repaired unless
+that is asked for (see ``doctor_mend``), and nothing is written but two spans into a running
+collector (see ``doctor_probe``).
 """
 
 import importlib
@@ -20,6 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 from longpole.errors import LongpoleError, UsageError
 from longpole_collector.doctor_check import FAIL, OK, WARN, Check
 from longpole_collector.doctor_data import file_checks, folder_checks, has_spans, lack_checks
+from longpole_collector.doctor_mend import place_checks
 from longpole_collector.doctor_ports import Listener, listener_on
 from longpole_collector.keys import DEFAULT_PROJECT
 from longpole_collector.settings import Settings, load_settings
@@ -37,12 +39,15 @@ _NEED: Final = re.compile(r"([\w.-]+).*;\s*extra == ['\"](\w+)['\"]$")
 """A requirement of an extra without further conditions."""
 
 
-def examine(db: Path | None = None, url: str | None = None) -> Iterator[Check]:
+def examine(
+    db: Path | None = None, url: str | None = None, *, is_fixing: bool = False
+) -> Iterator[Check]:
     """All checks in order, each run when it is asked for.
 
     Args:
         db: data folder; default is the configured one, or none when ``url`` is given.
         url: HTTP address of a running collector; default is the one that runs on the folder.
+        is_fixing: mend what can be mended safely; the check says what was done.
     """
     yield _versions()
     missing = missing_extras()
@@ -52,12 +57,14 @@ def examine(db: Path | None = None, url: str | None = None) -> Iterator[Check]:
     settings, problem = _settings(db)
     if problem:
         yield problem
-    running = find(settings.db)
     is_here = db is not None or url is None
     if is_here:
         yield from folder_checks(settings.db)
+        yield from place_checks(settings.db, is_fixing=is_fixing)
+    running = find(settings.db)
+    if is_here:
         if running is None:
-            yield from file_checks(settings.db)
+            yield from file_checks(settings.db, is_fixing=is_fixing)
         yield _bind(settings)
         yield _content(settings)
     yield from _ports(settings, running)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from longpole.errors import LongpoleError
 from longpole_collector.doctor_check import FAIL, OK, SERVICE, WARN, Check
-from longpole_collector.settings import PROJECTS_FOLDER
+from longpole_collector.doctor_mend import FIX, folders, set_aside
 
 if TYPE_CHECKING:
     from longpole_collector.stores.base import Reader
@@ -67,11 +67,13 @@ def has_spans(folder: Path) -> bool:
     return any(folder.glob(_FILES))
 
 
-def file_checks(folder: Path) -> Iterator[Check]:
-    """The database files of a folder that no collector holds, those of its projects too."""
-    folders = (folder, *sorted(folder.glob(f"{PROJECTS_FOLDER}/*/")))
-    files = [path for each in folders for path in sorted(each.glob(_FILES))]
-    checks = [_file(path, str(path.relative_to(folder))) for path in files]
+def file_checks(folder: Path, *, is_fixing: bool = False) -> Iterator[Check]:
+    """The database files of a folder that no collector holds, those of its projects too.
+
+    With ``is_fixing`` those that are broken are set aside.
+    """
+    files = [path for each in folders(folder) for path in sorted(each.glob(_FILES))]
+    checks = [_file(path, str(path.relative_to(folder)), is_fixing=is_fixing) for path in files]
     good = [check for check in checks if check.status == OK]
     yield from (check for check in checks if check.status != OK)
     if not files:
@@ -81,7 +83,7 @@ def file_checks(folder: Path) -> Iterator[Check]:
         yield Check("database", OK, f"{len(good)} of {len(files)} files open, {versions}")
 
 
-def _file(path: Path, name: str) -> Check:
+def _file(path: Path, name: str, *, is_fixing: bool) -> Check:
     """One file, opened and the ids and times of its spans read."""
     import duckdb
 
@@ -96,18 +98,35 @@ def _file(path: Path, name: str) -> Check:
             sql = "SELECT bit_xor(trace_hi), bit_xor(span_id), max(start_ns) FROM span_rows"
             connection.execute(sql).fetchall()
     except duckdb.Error as error:
-        if "lock" in str(error):
-            fix = "end the program that has it open"
-        else:
-            fix = (
-                f"restore it from a backup or move it away; without {path.name} the rest is served"
-            )
-        return Check(check, FAIL, f"{path} cannot be read: {first_line(error)}", fix)
+        return _broken(check, path, first_line(error), is_fixing=is_fixing)
     version = int(rows[0][0]) if rows else 0
     detail = f"schema {version}, this longpole writes {SCHEMA_VERSION}"
     if version > SCHEMA_VERSION:
         return Check(check, FAIL, f"{path}: {detail}", "pip install --upgrade longpole")
     return Check(check, OK, detail)
+
+
+def _broken(check: str, path: Path, reason: str, *, is_fixing: bool) -> Check:
+    """A file that cannot be read, and what to do about it."""
+    detail = f"{path} cannot be read: {reason}"
+    if "lock" in reason:
+        return Check(check, FAIL, detail, "end the program that has it open")
+    if "version number" in reason:
+        return Check(check, FAIL, detail, "pip install --upgrade longpole")
+    if is_fixing and (target := set_aside(path)) is not None:
+        return Check(
+            check,
+            WARN,
+            f"mended: {detail}; set aside as {target.name}, the rest is served",
+            f"restore {path.name} from a backup",
+        )
+    return Check(
+        check,
+        FAIL,
+        detail,
+        f"restore it from a backup, or set it aside with `{FIX}`; without {path.name} the rest "
+        "is served",
+    )
 
 
 # --- what the spans lack ------------------------------------------------------------------------

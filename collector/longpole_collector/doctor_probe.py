@@ -20,6 +20,7 @@ from longpole.errors import LongpoleError
 from longpole.vocab import Span, columns, keys
 from longpole_collector.doctor_check import FAIL, OK, SERVICE, WARN, Check
 from longpole_collector.doctor_data import lack_checks
+from longpole_collector.doctor_mend import FIX
 from longpole_collector.stores.remote import RemoteReader, auth_headers
 
 SCOPE: Final = "longpole.doctor"
@@ -77,7 +78,10 @@ def _broken(client: httpx.Client) -> Iterator[Check]:
     except (httpx.HTTPError, ValueError):  # an older collector: the other checks speak for it
         state = {}
     for name, reason in sorted(state.get("broken", {}).items()):
-        fix = f"restore it from a backup, or move it away: without {name} the rest is served"
+        fix = (
+            f"restore it from a backup, or stop the collector and run `{FIX}`: without {name} "
+            "the rest is served"
+        )
         yield Check(f"database {name}", FAIL, f"{name} cannot be read: {reason}", fix)
 
 

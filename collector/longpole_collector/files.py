@@ -3,13 +3,15 @@
 Read: OTLP protobuf (one request, or many that each follow their length, as a varint or as the
 four bytes that the OpenTelemetry Collector's file exporter writes), OTLP JSON, JSON Lines (a
 request or a resource's spans a line), Jaeger's JSON, any of these gzipped, and our own Parquet
-export. The form is told from the content, never from the name. Written: OTLP JSON Lines, Parquet
-and Jaeger's JSON; all come back as the same spans, Jaeger's to the microsecond.
+export. OTLP requests may be of log records, too: GenAI events among them belong to spans. The
+form is told from the content, never from the name. Written: OTLP JSON Lines, Parquet and Jaeger's
+JSON; all come back as the same spans, Jaeger's to the microsecond.
 """
 
 import gzip
 import io
 import json
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -25,9 +27,10 @@ from longpole.vocab import Span, columns
 from longpole_collector import jaeger
 from longpole_collector.decode import Body, Format, TooLarge, upb
 from longpole_collector.decode import json as otlp_json
+from longpole_collector.decode.logs import LogBody, parse_logs
 from longpole_collector.jaeger_out import to_jaeger
 from longpole_collector.otlp_out import to_otlp, to_raw
-from longpole_collector.signals import LOGS, METRICS, count_records
+from longpole_collector.signals import METRICS, count_records
 from longpole_collector.stores.base import Reader, Value
 
 MAX_FILE_BYTES: Final = 2 << 30
@@ -51,7 +54,15 @@ class Piece(NamedTuple):
     data: bytes | None
 
 
-def read(path: Path) -> Iterator[Piece | list[Span]]:
+class Logs(NamedTuple):
+    """A logs request in a file: understood, and as it is written."""
+
+    body: LogBody
+    form: Format
+    data: bytes
+
+
+def read(path: Path) -> Iterator[Piece | Logs | list[Span]]:
     """The pieces of a file: requests, or spans that are canonical already.
 
     Raises:
@@ -82,7 +93,7 @@ def _gunzip(data: bytes) -> bytes:
     return plain
 
 
-def _read_json(data: bytes, path: Path) -> Iterator[Piece]:
+def _read_json(data: bytes, path: Path) -> Iterator[Piece | Logs]:
     """One JSON document, or one a line."""
     lines = data.splitlines()
     is_lines = len(lines) > 1 and _is_json(lines[0])
@@ -102,7 +113,7 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _document(data: bytes, where: str) -> Piece:
+def _document(data: bytes, where: str) -> Piece | Logs:
     try:
         document = otlp_json.load(data)
         if isinstance(document, dict) and "scopeSpans" in document:
@@ -112,21 +123,22 @@ def _document(data: bytes, where: str) -> Piece:
             return Piece(otlp_json.parse_document(document), Format.JSON, data)
         if jaeger.is_jaeger(document):
             return Piece(jaeger.parse_document(document), Format.JSON, None)
-        return Piece(_other_signals(document, data), Format.JSON, None)
+        if isinstance(document, dict) and "resourceLogs" in document:
+            return Logs(parse_logs(data, Format.JSON, sys.maxsize), Format.JSON, data)
+        return Piece(_metrics(document, data), Format.JSON, None)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
 
 
-def _other_signals(document: Any, data: bytes) -> Body:
-    """Logs or metrics that one file exporter wrote between the traces: counted as rejected."""
-    for key, signal in (("resourceLogs", LOGS), ("resourceMetrics", METRICS)):
-        if isinstance(document, dict) and key in document:
-            num = count_records(data, Format.JSON, signal)
-            return Body(lambda _: iter(()), 0, num, f"{signal.name} are not kept, only traces")
+def _metrics(document: Any, data: bytes) -> Body:
+    """Metrics that one file exporter wrote between the traces: counted as rejected."""
+    if isinstance(document, dict) and "resourceMetrics" in document:
+        num = count_records(data, Format.JSON, METRICS)
+        return Body(lambda _: iter(()), 0, num, "metrics are not kept, only traces")
     raise BadInput("no traces: it has neither OTLP's 'resourceSpans' nor Jaeger's 'spans'")
 
 
-def _read_protobuf(data: bytes, path: Path) -> Iterator[Piece]:
+def _read_protobuf(data: bytes, path: Path) -> Iterator[Piece | Logs]:
     """One request, or requests that each follow their length."""
     try:
         yield _request(data)
@@ -146,8 +158,26 @@ def _read_protobuf(data: bytes, path: Path) -> Iterator[Piece]:
     ) from whole
 
 
-def _request(data: bytes) -> Piece:
-    return Piece(upb.parse(data, max_spans=None), Format.PROTOBUF, data)
+def _request(data: bytes) -> Piece | Logs:
+    """A request of traces, or else of logs: as the other, each is without a single good id."""
+    try:
+        piece = Piece(upb.parse(data, max_spans=None), Format.PROTOBUF, data)
+    except BadInput:
+        logs = _logs(data)
+        if logs is None:
+            raise
+        return logs
+    if piece.body.num_rejected and not piece.body.num_spans:
+        return _logs(data) or piece
+    return piece
+
+
+def _logs(data: bytes) -> Logs | None:
+    try:
+        body = parse_logs(data, Format.PROTOBUF, sys.maxsize)
+    except BadInput:
+        return None
+    return Logs(body, Format.PROTOBUF, data) if body.events or body.num_dropped else None
 
 
 def _delimited(data: bytes, length_at: Callable[[bytes, int], tuple[int, int]]) -> Iterator[bytes]:

@@ -1,26 +1,30 @@
 """Files into a store, through the same steps as requests: decode, dialect, store, roll-up.
 
 Nothing goes through the log: the import is synchronous and the store's own commit makes it
-durable. If a collector runs on the folder, the files' requests are posted to it instead.
+durable. GenAI events of log records are joined to their spans when all files are read, in
+whichever of them those are. If a collector runs on the folder, the files' requests are posted to
+it instead.
 """
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import httpx
 
 from longpole.errors import BadInput, StoreBusy, Unreachable
 from longpole.vocab import Span
-from longpole_collector.content import Scrubber, policy_of
-from longpole_collector.decode import Format, RawSpan
+from longpole_collector.content import Scrubber, own_settings, policy_of
+from longpole_collector.decode import Format, RawSpan, Received
+from longpole_collector.decode.logs import MAX_RECORDS, LogEvent
 from longpole_collector.decode.raw import MAX_SPANS
-from longpole_collector.files import Piece, read
+from longpole_collector.files import Logs, Piece, read
 from longpole_collector.health import Health
-from longpole_collector.otlp_out import to_otlp, to_raw
+from longpole_collector.kept_content import content_retention, note_kept
+from longpole_collector.otlp_out import logs_to_otlp, to_otlp, to_raw
 from longpole_collector.rollup import load_rollup
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.remote import auth_headers
@@ -30,21 +34,30 @@ from longpole_collector.writer import Writer
 _BATCH_SPANS: Final = 8192
 _POST_SPANS: Final = 2000
 _POST_BYTES: Final = 8 << 20
+_JOINED_EVENTS: Final = 20_000
+"""As many are joined each time the writer settles."""
 _TRIES: Final = 60
 _SETTLE_S: Final = 5.0
 _TYPES: Final = {Format.PROTOBUF: "application/x-protobuf", Format.JSON: "application/json"}
+_T = TypeVar("_T", RawSpan, LogEvent)
 
 
 class Imported(NamedTuple):
-    """What came of files: spans, new ones among them, bad ones, why the first of these was.
+    """What came of files.
 
-    ``num_new`` is ``None`` when a running collector took the spans.
+    Attributes:
+        num_spans: good spans.
+        num_new: new ones among them; ``None`` when a running collector took them.
+        num_rejected: bad spans, and records that are not kept.
+        reason: why the first of these was.
+        num_events: GenAI events of log records.
     """
 
     num_spans: int
     num_new: int | None
     num_rejected: int
     reason: str
+    num_events: int = 0
 
 
 def import_all(files: Sequence[Path], *, db: Path | None, url: str | None) -> Imported:
@@ -71,18 +84,24 @@ def import_all(files: Sequence[Path], *, db: Path | None, url: str | None) -> Im
 
 
 def import_into(writer: Writer, path: Path) -> Imported:
-    """Store a file's spans; roll-ups are left to the caller.
+    """Store a file's spans and events; joining these and roll-ups are left to the caller.
 
     Raises:
         BadInput: not a trace file, or a broken one; the message names file and line.
     """
-    num_spans = num_new = num_rejected = 0
+    num_spans = num_new = num_rejected = num_events = 0
     reason = ""
     waiting: list[Span] = []
     for piece in read(path):
         if isinstance(piece, Piece):
             waiting += writer.spans(piece.body.spans(time.time_ns()))
             num_rejected += piece.body.num_rejected
+            reason = reason or piece.body.reason
+        elif isinstance(piece, Logs):
+            if piece.body.events:
+                writer.write_events([Received(piece.data, piece.form, time.time_ns())])
+            num_events += len(piece.body.events)
+            num_rejected += piece.body.num_dropped
             reason = reason or piece.body.reason
         else:
             waiting += [writer.cleaned(span) for span in piece]
@@ -92,19 +111,22 @@ def import_into(writer: Writer, path: Path) -> Imported:
             waiting = []
     num_spans += len(waiting)
     num_new += writer.write_spans(waiting)
-    return Imported(num_spans, num_new, num_rejected, reason)
+    return Imported(num_spans, num_new, num_rejected, reason, num_events)
 
 
 def _into_folder(files: Sequence[Path], folder: Path) -> Imported:
     store = DuckStore(folder)
     try:
         health = Health()
-        writer = Writer(store, load_rollup(), health, scrubber=Scrubber(policy_of(folder), health))
-        done = [import_into(writer, path) for path in files]
-        writer.settle(everything=True)
+        policy = policy_of(folder)
+        writer = Writer(store, load_rollup(), health, scrubber=Scrubber(policy, health))
+        done = _sum([import_into(writer, path) for path in files])
+        for _ in range(1 + done.num_events // _JOINED_EVENTS):
+            writer.settle(everything=True)
+        note_kept(store, content_retention(policy, own_settings(folder)))
     finally:
         store.close()
-    return _sum(done)
+    return done
 
 
 def _sum(done: Sequence[Imported]) -> Imported:
@@ -114,6 +136,7 @@ def _sum(done: Sequence[Imported]) -> Imported:
         sum(news) if len(news) == len(done) else None,
         sum(part.num_rejected for part in done),
         next((part.reason for part in done if part.reason), ""),
+        sum(part.num_events for part in done),
     )
 
 
@@ -123,9 +146,10 @@ class _Poster:
     def __init__(self, client: httpx.Client, url: str) -> None:
         self._client = client
         self._url = url
+        self._has_events = False
 
     def post_file(self, path: Path) -> Imported:
-        num_spans = num_rejected = 0
+        num_spans = num_rejected = num_events = 0
         reason = ""
         for piece in read(path):
             if isinstance(piece, Piece):
@@ -133,17 +157,26 @@ class _Poster:
                 num_spans += piece.body.num_spans
                 num_rejected += piece.body.num_rejected
                 reason = reason or piece.body.reason
+            elif isinstance(piece, Logs):
+                self._post_logs(piece)
+                num_events += len(piece.body.events)
+                num_rejected += piece.body.num_dropped
+                reason = reason or piece.body.reason
             else:
                 self._post_spans(map(to_raw, piece))
                 num_spans += len(piece)
-        return Imported(num_spans, None, num_rejected, reason)
+        self._has_events |= num_events > 0
+        return Imported(num_spans, None, num_rejected, reason, num_events)
 
     def wait_settled(self) -> None:
         """Wait a moment for what was posted to be stored and rolled up."""
+        wanted = {"longpole_queue_bytes 0", "longpole_dirty_traces 0"}
+        if self._has_events:
+            wanted.add("longpole_pending_events 0")
         deadline = time.monotonic() + _SETTLE_S
         while time.monotonic() < deadline:
             lines = self._client.get(f"{self._url}/metrics").text.splitlines()
-            if {"longpole_queue_bytes 0", "longpole_dirty_traces 0"} <= set(lines):
+            if wanted <= set(lines):
                 return
             time.sleep(0.1)
 
@@ -158,16 +191,25 @@ class _Poster:
     def _post_spans(self, spans: Iterable[RawSpan]) -> None:
         spans = iter(spans)
         while part := list(islice(spans, _POST_SPANS)):
-            for document in _documents(part):
+            for document in _documents(part, to_otlp):
                 self._post(document, Format.JSON)
 
-    def _post(self, data: bytes, form: Format) -> None:
+    def _post_logs(self, piece: Logs) -> None:
+        """A logs request as it is written, or its events in parts if it is too large."""
+        num_all = len(piece.body.events) + piece.body.num_dropped
+        if len(piece.data) <= _POST_BYTES and num_all <= MAX_RECORDS:
+            self._post(piece.data, piece.form, "/v1/logs")
+            return
+        for first in range(0, len(piece.body.events), _POST_SPANS):
+            part = piece.body.events[first : first + _POST_SPANS]
+            for document in _documents(part, logs_to_otlp):
+                self._post(document, Format.JSON, "/v1/logs")
+
+    def _post(self, data: bytes, form: Format, path: str = "/v1/traces") -> None:
         headers = {"content-type": _TYPES[form]}
         for _ in range(_TRIES):
             try:
-                response = self._client.post(
-                    f"{self._url}/v1/traces", content=data, headers=headers
-                )
+                response = self._client.post(self._url + path, content=data, headers=headers)
             except httpx.HTTPError as error:
                 raise Unreachable(f"no collector answers at {self._url}: {error}") from error
             if response.status_code == 200:
@@ -178,12 +220,14 @@ class _Poster:
         raise Unreachable(f"{self._url} stays full or not ready: try again later")
 
 
-def _documents(spans: Sequence[RawSpan]) -> Iterator[bytes]:
-    """Requests of these spans, none larger than the limit unless one span alone is."""
-    document = json.dumps(to_otlp(spans)).encode()
-    if len(document) <= _POST_BYTES or len(spans) == 1:
+def _documents(
+    records: Sequence[_T], to_document: Callable[[Sequence[_T]], dict[str, Any]]
+) -> Iterator[bytes]:
+    """Requests of these records, none larger than the limit unless one record alone is."""
+    document = json.dumps(to_document(records)).encode()
+    if len(document) <= _POST_BYTES or len(records) == 1:
         yield document
     else:
-        middle = len(spans) // 2
-        yield from _documents(spans[:middle])
-        yield from _documents(spans[middle:])
+        middle = len(records) // 2
+        yield from _documents(records[:middle], to_document)
+        yield from _documents(records[middle:], to_document)

@@ -14,16 +14,17 @@ import logging
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import duckdb
 import numpy as np
 
 from longpole.errors import BadInput, StoreBusy
+from longpole_collector import bulk
 from longpole_collector.batch import Batches, Budget, GroupCommit, Item
 from longpole_collector.decode import Compression, Format, Received, check, inflate
 from longpole_collector.decode.logs import parse_logs
@@ -40,17 +41,17 @@ _SETTLE_TRACES: Final = 4000
 _MANY_TRACES: Final = 20_000
 _PATIENCE_S: Final = 60.0
 """While spans come faster than they can be stored, roll-ups wait this long at most."""
-_SAVE_SPANS: Final = 122_880
-"""A row group of the database. While it is saved nothing is stored: half a second."""
-_MOST_UNSAVED: Final = 500_000
-"""Saved even when spans wait: large saves cost less a span, but stop the flow for longer."""
 _SAVE_S: Final = 20.0
 """Saved at least this often while there is something to save; the log keeps what is not."""
 _SPAN_BYTES: Final = 1000
 """Room on the disk that an unsaved span may need."""
 _INLINE_BYTES: Final = 512 << 10
 _REPLAY_SPANS: Final = 65_536
+_COLD_SPANS: Final = 4096
+"""A batch while the compiled decoder is being loaded: a moment later one is read much faster."""
 _RETRY_S: Final = 1.0
+_MAX_RETRY_S: Final = 30.0
+_T = TypeVar("_T")
 _NOWHERE: Final = Position(0, 0)
 
 _log = logging.getLogger("longpole.collector.ingest")
@@ -58,6 +59,14 @@ _log = logging.getLogger("longpole.collector.ingest")
 
 class NotReady(StoreBusy):
     """The collector starts up or shuts down, or its disk refuses; try again."""
+
+
+class _Stopped(Exception):
+    """The collector closes before the store works again; the log has what is not stored."""
+
+
+class _Unsaved(Exception):
+    """The store could not be saved."""
 
 
 class Receipt(NamedTuple):
@@ -95,11 +104,12 @@ class Ingest:
         self._writer = writer
         self._max_body_bytes = max_body_bytes
         self._stored = writer.stored()
-        self._num_unsaved = 0
+        self._is_changed = False
         self._saved_s = self._settled_s = time.monotonic()
         self._folder = folder
         self._saved = self._stored
-        self._is_lost = False
+        self._is_whole = False
+        self._is_stuck = False
         self._wal = Wal(folder / WAL_FOLDER, self._stored)
         self._batches = Batches(_BATCH_AGE_S, _LOADED_AGE_S, BATCH_SPANS)
         self._commits = GroupCommit(self._wal, self._deliver, self._forget)
@@ -113,8 +123,8 @@ class Ingest:
 
     @property
     def is_ready(self) -> bool:
-        """Whether bodies are taken: replay is done, shutdown has not begun."""
-        is_working = self._thread.is_alive() and not self._is_closing and not self._is_lost
+        """Whether bodies are taken: replay is done, the store works, shutdown has not begun."""
+        is_working = self._thread.is_alive() and not self._is_closing and not self._is_stuck
         return self._is_ready.is_set() and is_working
 
     def start(self) -> None:
@@ -207,39 +217,74 @@ class Ingest:
 
     # --- the ingest thread ----------------------------------------------------------------------
     def _run(self) -> None:
-        self._stored = self._saved = replay(self._wal, self._writer)
-        self._is_ready.set()
-        num_waiting = self._settle()
-        while (batch := self._batches.next(self._wait_s(num_waiting))) is not None:
-            if batch:
-                self._store(batch)
+        try:
+            self._insist(lambda: None)
+            self._is_ready.set()
             num_waiting = self._settle()
-            self._save_if_due()
-        self._settle(everything=True)
-        self._save()
+            while (batch := self._next(num_waiting)) is not None:
+                if batch:
+                    self._store(batch)
+                num_waiting = self._settle()
+                is_long = time.monotonic() - self._saved_s > _SAVE_S
+                if is_long and (self._is_changed or self._writer.num_unsaved()):
+                    self._insist(self._save)
+            self._settle(everything=True)
+            self._insist(self._save)
+        except _Stopped:
+            _log.error("stopped while the store does not work: the rest is in the log")
 
-    def _wait_s(self, num_waiting: int) -> float | None:
-        if num_waiting:
-            return _TICK_S
-        return _SAVE_S if self._num_unsaved else None
+    def _next(self, num_waiting: int) -> Sequence[Item] | None:
+        """The next batch."""
+        is_unsaved = self._is_changed or self._writer.num_unsaved()
+        wait_s = _TICK_S if num_waiting else _SAVE_S if is_unsaved else None
+        return self._batches.next(wait_s, BATCH_SPANS if bulk.is_ready() else _COLD_SPANS)
+
+    def _insist(self, step: Callable[[], _T]) -> _T:
+        """Do it, again and again until it is done: what was acknowledged is never passed over.
+
+        Raises:
+            _Stopped: the collector closes first.
+        """
+        wait_s = _RETRY_S
+        while True:
+            try:
+                if not self._is_whole:
+                    self._catch_up()
+                result = step()
+            except Exception as error:
+                message = "the store fails, trying again (all is in the log): %s"
+                _log.error(message, error, exc_info=not self._is_stuck)
+                self._is_stuck = True
+                if self._is_closing:
+                    raise _Stopped from error
+                time.sleep(wait_s)
+                wait_s = min(2 * wait_s, _MAX_RETRY_S)
+            else:
+                self._is_stuck = False
+                return result
+
+    def _catch_up(self) -> None:
+        """Read from the log what the store has not, or has lost with a save that failed."""
+        if self._is_ready.is_set():
+            replay(self._wal, self._writer, self._stored, self._saved)
+        else:
+            self._stored = self._saved = replay(self._wal, self._writer)
+        self._is_whole = True
 
     def _store(self, batch: Sequence[Item]) -> None:
         traces = [item.received for item in batch if item.signal is Signal.TRACES]
         logs = [item.received for item in batch if item.signal is Signal.LOGS]
-        rows = self._writer.read(traces)
-        while True:
-            try:
-                if logs:
-                    self._writer.write_events(logs)
-                self._writer.write(rows, batch[-1].position)
-                break
-            except duckdb.Error as error:  # the spans are safe in the log
-                _log.error("cannot store, trying again: %s", error)
-                if self._is_closing:
-                    return
-                time.sleep(_RETRY_S)
+
+        rows = self._insist(lambda: self._writer.read(traces))
+
+        def write() -> None:
+            if logs:
+                self._writer.write_events(logs)
+            self._writer.write(rows, batch[-1].position, self._save)
+
+        self._insist(write)
         self._stored = batch[-1].position
-        self._num_unsaved += rows.num_rows + len(logs)
+        self._is_changed |= bool(logs)
         self._num_done += sum(item.num_records for item in batch)
         self.budget.give(sum(item.num_bytes for item in batch))
         spans_of = [item.num_records for item in batch if item.signal is Signal.TRACES]
@@ -261,7 +306,7 @@ class Ingest:
                     return before
                 num = _MANY_TRACES if is_behind else _SETTLE_TRACES
                 waiting = self._writer.settle(num, everything=everything)
-                self._num_unsaved += waiting != before
+                self._is_changed |= waiting != before
                 if self._batches.is_empty():
                     self._settled_s = now_s
                 if waiting in (0, before) or everything or not self._batches.is_empty():
@@ -270,38 +315,31 @@ class Ingest:
             _log.error("cannot store roll-ups: %s", error)
             return 1
 
-    def _save_if_due(self) -> None:
-        is_long = time.monotonic() - self._saved_s > _SAVE_S
-        num = _SAVE_SPANS if self._batches.is_empty() else _MOST_UNSAVED
-        if self._num_unsaved >= num or (self._num_unsaved and is_long):
-            self._save()
-
     def _save(self) -> None:
+        """Bring the store to disk, if there is room.
+
+        Raises:
+            _Unsaved: the disk refused; the store has lost what was not saved.
+        """
         self._saved_s = time.monotonic()
-        needed = self._num_unsaved * _SPAN_BYTES
-        if shutil.disk_usage(self._folder).free < needed:
-            _log.error("no room to save %d spans: they stay in the log", self._num_unsaved)
+        num_spans = self._writer.num_unsaved()
+        if shutil.disk_usage(self._folder).free < num_spans * _SPAN_BYTES:
+            _log.error("no room to save %d spans: they stay in the log", num_spans)
             return
+        self._is_whole = False
         try:
             self._writer.save()
         except duckdb.Error as error:
-            _log.error("cannot save the store, trying again: %s", error)
-            self._read_again()
-            return
+            raise _Unsaved(str(error)) from error
+        self._is_whole = True
         self._saved = self._stored
         self._wal.forget(self._saved)
-        self._num_unsaved = 0
-
-    def _read_again(self) -> None:
-        """After a save that failed: what the store has lost is read from the log once more."""
-        try:
-            replay(self._wal, self._writer, until=self._stored)
-        except duckdb.Error as error:
-            self._is_lost = True
-            _log.error("the store has failed, restart the collector (all is in the log): %s", error)
+        self._is_changed = False
 
 
-def replay(wal: Wal, writer: Writer, until: Position | None = None) -> Position:
+def replay(
+    wal: Wal, writer: Writer, until: Position | None = None, since: Position | None = None
+) -> Position:
     """Bring what the log has and the store has not into the store; returns the place reached.
 
     What is in the log has passed the door's limits, whatever they were then.
@@ -310,8 +348,12 @@ def replay(wal: Wal, writer: Writer, until: Position | None = None) -> Position:
         wal: the log.
         writer: the way into the store.
         until: the place to stop at, while more is being written; nothing is saved then.
+        since: the place to begin at, if the store may say it is further than all its files are.
     """
+    save = writer.save if until is None else None
     stored = writer.stored()
+    if since is not None:
+        stored = min(stored, since)
     traces: list[Received] = []
     num_frames = num_spans = 0
     for position, frame in wal.replay(stored, until):
@@ -331,10 +373,10 @@ def replay(wal: Wal, writer: Writer, until: Position | None = None) -> Position:
             writer.health.add("log_frames_damaged")
             _log.warning("log at %d:%d: %s", *position, error)
         if num_spans >= _REPLAY_SPANS:
-            writer.write(writer.read(traces), stored)
+            writer.write(writer.read(traces), stored, save)
             traces, num_spans = [], 0
     if num_frames:
-        writer.write(writer.read(traces), stored)
+        writer.write(writer.read(traces), stored, save)
         if until is None:
             writer.save()
             wal.forget(stored)

@@ -3,6 +3,10 @@
 No logic but the protocol's: content types, status codes, partial success (OTLP specification
 1.x, "OTLP/HTTP"). 429 and 503 carry ``Retry-After``; every other error means: don't send it
 again.
+
+A web page may send spans only where its origin is listed, only as JSON and only to ``/v1/traces``
+(the browser beacon); that is the one place with CORS. Any other request that names an origin
+comes from a page of somebody else's and is refused.
 """
 
 from math import ceil
@@ -14,6 +18,7 @@ from google.rpc.status_pb2 import Status
 from longpole.errors import BadInput, LongpoleError, StoreBusy, Unreachable
 from longpole_collector.asgi import (
     Gone,
+    Message,
     Receive,
     Scope,
     Send,
@@ -34,6 +39,7 @@ from longpole_collector.signals import LOGS, METRICS, TRACES, Export, take
 
 _SIGNALS: Final = {"/v1/traces": TRACES, "/v1/logs": LOGS, "/v1/metrics": METRICS}
 PATHS: Final = frozenset(_SIGNALS)
+BEACON_PATH: Final = "/v1/traces"
 RETRY_AFTER: Final = (b"retry-after", b"1")
 _TYPES: Final = {"application/x-protobuf": Format.PROTOBUF, "application/json": Format.JSON}
 _TYPE_NAMES: Final = {form: name for name, form in _TYPES.items()}
@@ -56,19 +62,55 @@ _STATUS_OF: Final[dict[type[LongpoleError], tuple[int, int, str]]] = {
     TooSlow: (408, _INVALID_ARGUMENT, "too_slow"),
     BadInput: (400, _INVALID_ARGUMENT, "bad_input"),
 }
+_NO_BEACON: Final = (
+    f"a web page may send JSON to {BEACON_PATH} only, and only where its origin is listed: "
+    "name it in [collector] beacon_origins"
+)
+_PREFLIGHT: Final = (
+    (b"access-control-allow-methods", b"POST"),
+    (b"access-control-allow-headers", b"content-type, authorization"),
+    (b"access-control-max-age", b"7200"),
+)
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class OtlpHttp:
     """The ASGI door of the three OTLP paths."""
 
-    def __init__(self, door: Door, *, max_body_bytes: int, body_timeout_s: float) -> None:
+    def __init__(
+        self,
+        door: Door,
+        *,
+        max_body_bytes: int,
+        body_timeout_s: float,
+        origins: frozenset[str] = frozenset(),
+    ) -> None:
+        """``origins`` are those whose pages may send spans, lower case."""
         self._door = door
+        self._origins = origins
         self._max_body_bytes = max_body_bytes
         self._body_timeout_s = body_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        if origin := header(scope, b"origin"):
+            is_preflight = scope["method"] == "OPTIONS"
+            if not self._is_beacon(scope, origin, is_preflight):
+                self._door.projects.default.ingest.health.add("requests_refused", "origin")
+                await respond_json(send, 403, {"code": _PERMISSION_DENIED, "message": _NO_BEACON})
+                return
+            shared = ((b"access-control-allow-origin", origin.encode()), (b"vary", b"origin"))
+            if is_preflight:
+                await respond_json(send, 200, {}, (*shared, *_PREFLIGHT))
+                return
+            send = _adding(send, shared)
+        await self._take(scope, receive, send)
+
+    def _is_beacon(self, scope: Scope, origin: str, is_preflight: bool) -> bool:
+        is_json = is_preflight or _TYPES.get(media_type(scope)) is Format.JSON
+        return origin in self._origins and scope["path"] == BEACON_PATH and is_json
+
+    async def _take(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
             await respond_json(send, 405, {"message": "only POST"}, ((b"allow", b"POST"),))
             return
@@ -117,6 +159,17 @@ class OtlpHttp:
         else:
             body = Status(code=code, message=str(error)).SerializeToString()
             await respond(send, status, body, _TYPE_NAMES[form], headers)
+
+
+def _adding(send: Send, headers: Headers) -> Send:
+    """``send`` with more headers on the response."""
+
+    async def more(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *headers]
+        await send(message)
+
+    return more
 
 
 def refusal_headers(error: LongpoleError) -> Headers:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from longpole.vocab import Span, keys
+from longpole_collector.decode.logs import BODY, LogEvent
 from longpole_collector.decode.raw import (
     KINDS,
     STATUSES,
@@ -76,6 +77,22 @@ def to_otlp(spans: Iterable[RawSpan]) -> dict[str, Any]:
             for (resource, scope), members in groups.items()
         ]
     }
+
+
+def logs_to_otlp(events: Iterable[LogEvent]) -> dict[str, Any]:
+    """One ``ExportLogsServiceRequest`` as JSON values, a record an event."""
+    records = [
+        {
+            "traceId": event.trace_id,
+            "spanId": event.span_id,
+            "timeUnixNano": str(event.time_ns),
+            "eventName": event.name,
+            "body": _any_value(event.attributes[BODY]) if BODY in event.attributes else None,
+            "attributes": _pairs({k: v for k, v in event.attributes.items() if k != BODY}),
+        }
+        for event in events
+    ]
+    return {"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}
 
 
 def _span(span: RawSpan) -> dict[str, Any]:

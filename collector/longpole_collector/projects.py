@@ -19,8 +19,9 @@ from longpole_collector.batch import Budget
 from longpole_collector.content import Scrubber, make_policy
 from longpole_collector.health import Health
 from longpole_collector.ingest import WAL_FOLDER, Ingest, NotReady
+from longpole_collector.kept_content import ContentRetention, content_retention, note_kept
 from longpole_collector.keys import DEFAULT_PROJECT
-from longpole_collector.redact import Redactor
+from longpole_collector.redact import Redactor, load_hook
 from longpole_collector.settings import Settings, project_folder
 from longpole_collector.stores.connection import Limits
 from longpole_collector.stores.duckdb import DuckStore
@@ -41,6 +42,7 @@ class Project(NamedTuple):
     folder: Path
     store: DuckStore
     ingest: Ingest
+    content: ContentRetention
 
 
 class Projects:
@@ -51,10 +53,12 @@ class Projects:
 
         Raises:
             StoreBusy: another collector runs on this folder.
-            UsageError: a project's redaction rule cannot be used.
+            UsageError: a project's redaction rule or hook cannot be used.
         """
         for own in settings.projects.values():
             Redactor(own.redact)
+            if own.redact_hook is not None:
+                load_hook(own.redact_hook)
         self._settings = settings
         self._rollup = rollup
         self.budget = Budget(settings.max_queue_bytes)
@@ -85,9 +89,9 @@ class Projects:
         found = self._open.get(name)
         return found if found is not None else await self._get_slowly(name)
 
-    def stores(self) -> list[DuckStore]:
-        """The stores of the projects that are open."""
-        return [project.store for project in self._open.values()]
+    def opened(self) -> list[Project]:
+        """The projects that are open."""
+        return list(self._open.values())
 
     def withdraw(self) -> None:
         """No longer say in the folders that a collector runs; open no other project."""
@@ -101,6 +105,8 @@ class Projects:
             self.withdraw()
         for project in self._open.values():
             await project.ingest.close()
+            with suppress(duckdb.Error):  # the next start notes it
+                note_kept(project.store, project.content)
             project.store.close()
 
     async def _get_slowly(self, name: str) -> Project:
@@ -156,15 +162,20 @@ def open_project(settings: Settings, name: str, rollup: Rollup | None, budget: B
         health = Health()
         _watch(health, budget, store, folder)
         policy = make_policy(folder, settings.project(name))
+        own = settings.project(name)
+        content = content_retention(policy, own)
         if policy.content != "drop":
-            _log.warning("project '%s' stores prompts and answers (%s)", name, policy.content)
+            for_long = f" for {own.keep_days} days" if content.is_kept else ""
+            _log.warning(
+                "project '%s' stores prompts and answers (%s%s)", name, policy.content, for_long
+            )
         scrubber = Scrubber(policy, health)
         writer = Writer(store, rollup, health, scrubber=scrubber)
         ingest = Ingest(folder, writer, max_body_bytes=settings.max_body_bytes, budget=budget)
     except BaseException:
         store.close()
         raise
-    return Project(name, folder, store, ingest)
+    return Project(name, folder, store, ingest, content)
 
 
 def _watch(health: Health, budget: Budget, store: DuckStore, folder: Path) -> None:

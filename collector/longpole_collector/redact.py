@@ -1,29 +1,21 @@
 """Takes personal data and credentials out of text that a project's owner wants to keep.
 
-Our own rules are Python expressions whose every repeat is bounded, so that their cost grows with
-the text's length only. The owner's expressions run in RE2 (through Arrow, which is here anyway):
-it has no backtracking, hence no expression that hangs, and refuses what it cannot do in linear
-time (backreferences, lookaround).
+Our own rules are the SDK's (:mod:`longpole.redact`). The owner's expressions run in RE2 (through
+Arrow, which is here anyway): it has no backtracking, hence no expression that hangs, and refuses
+what it cannot do in linear time (backreferences, lookaround).
 """
 
-import re
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from importlib import import_module
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from longpole.errors import UsageError
+from longpole.redact import OWN, clean
 
-OWN: Final = "[redacted]"
-"""What an expression of the owner's leaves in place of a match."""
-
-
-class _Rule(NamedTuple):
-    name: str
-    pattern: re.Pattern[str]
-    is_real: Callable[[str], bool] | None = None
-    """Whether these letters and digits are one; ``None`` where the pattern says enough."""
+Hook = Callable[[str, str], str]
+"""The owner's own function: an attribute's key and its text, to the text that may be stored."""
 
 
 class Redactor:
@@ -46,8 +38,7 @@ class Redactor:
 
     def clean(self, text: str) -> str:
         """The text with every find replaced by its kind in brackets, e.g. ``[mail]``."""
-        for rule in _RULES:
-            text = rule.pattern.sub(_replacement(rule), text)
+        text = clean(text)
         if self._own:
             found = pa.scalar(text.encode(errors="replace").decode())
             for pattern in self._own:
@@ -56,77 +47,23 @@ class Redactor:
         return text
 
 
-def _replacement(rule: _Rule) -> Callable[[re.Match[str]], str]:
-    def replace(match: re.Match[str]) -> str:
-        if rule.is_real is None:
-            return f"[{rule.name}]"
-        start, end = _find_real(match[0], rule.is_real)
-        return f"{match[0][:start]}[{rule.name}]{match[0][end:]}" if end else match[0]
+def load_hook(name: str) -> Hook:
+    """The function that ``module:function`` names; the module must be importable.
 
-    return replace
-
-
-def _find_real(text: str, is_real: Callable[[str], bool]) -> tuple[int, int]:
-    """The longest run of whole groups that is one: a match may hold a neighbour's digits too."""
-    groups = [match.span() for match in re.finditer(r"[A-Za-z0-9]+", text)]
-    for size in range(len(groups), 0, -1):
-        for first in range(len(groups) - size + 1):
-            start, end = groups[first][0], groups[first + size - 1][1]
-            if is_real(re.sub(r"[^A-Za-z0-9]", "", text[start:end])):
-                return start, end
-    return 0, 0
-
-
-def _is_card(digits: str) -> bool:
-    """Luhn's check (ISO/IEC 7812-1, annex B) over 13 to 19 digits."""
-    if not 13 <= len(digits) <= 19:
-        return False
-    odd = sum(int(digit) for digit in digits[-1::-2])
-    even = sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
-    return (odd + even) % 10 == 0
-
-
-def _is_iban(code: str) -> bool:
-    """Check digits modulo 97 (ISO 13616-1, ISO/IEC 7064)."""
-    if not 15 <= len(code) <= 34 or not code[:2].isalpha() or not code[2:4].isdigit():
-        return False
-    return int("".join(str(int(char, 36)) for char in code[4:] + code[:4])) % 97 == 1
-
-
-_RULES: Final = (
-    _Rule(
-        "private_key",
-        re.compile(r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----[A-Za-z0-9+/=\s\\]{0,16384}(-{5}END)?"),
-    ),
-    _Rule("jwt", re.compile(r"\beyJ[\w-]{8,8192}(?:\.[\w-]{0,8192}){1,4}")),
-    _Rule("bearer", re.compile(r"(?i)\b(?:bearer|basic) {1,4}[\w.~+/=-]{16,8192}")),
-    _Rule(
-        "api_key",
-        re.compile(
-            r"\b(?:sk|pk|rk)[-_][\w-]{16,512}|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[opsur]_\w{30,255}"
-            r"|\bgithub_pat_\w{22,255}|\bglpat-[\w-]{20,255}|\bxox[abeoprs]-[\w-]{10,255}"
-            r"|\bAIza[\w-]{35}|\bhf_[A-Za-z0-9]{30,64}|\blp_[\w-]{20,255}|\bnpm_[A-Za-z0-9]{36}"
-        ),
-    ),
-    _Rule(
-        "mail",
-        re.compile(
-            r"(?<![\w.%+-])[\w.%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"
-            r"(?![\w-])"
-        ),
-    ),
-    _Rule(
-        "iban",
-        re.compile(r"\b[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]{4}){2,7}(?:[ -]?[A-Z0-9]{1,4})?\b"),
-        _is_iban,
-    ),
-    _Rule("card", re.compile(r"(?<!\d)\d(?:[ -]?\d){12,22}(?!\d)"), _is_card),
-    _Rule(
-        "phone",
-        re.compile(
-            r"(?<![\w.+])(?:(?:\+|00)\d(?:[ ()./-]{0,2}\d){6,14}"  # international
-            r"|\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}"  # North American
-            r"|\(?0\d{1,5}\)?[ /-]\d(?:[ /-]?\d){4,9})(?!\w)"  # national, with a trunk 0
-        ),
-    ),
-)
+    Raises:
+        UsageError: there is none.
+    """
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise UsageError(f"redact_hook '{name}': expected module:function")
+    try:
+        found = getattr(import_module(module), function, None)
+    except Exception as error:  # a module that is ours not to trust
+        raise UsageError(
+            f"redact_hook '{name}': the module cannot be imported ({type(error).__name__}: "
+            f"{error}); install it beside longpole or name its folder in PYTHONPATH"
+        ) from error
+    if not callable(found):
+        raise UsageError(f"redact_hook '{name}': {module} has no function '{function}'")
+    hook: Hook = found
+    return hook

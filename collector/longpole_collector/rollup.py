@@ -201,6 +201,8 @@ class Settler:
         first_left_ns = _least(left["first_received_ns"])
         settled_ns = min(first_left_ns - 1, self._last_received_ns) or None
         self._rollups.replace(traces, stages, places, settled.calls, roles, settled_ns)
+        if settled.attempts.num_rows:
+            self._rollups.put_attempts(settled.attempts)
 
 
 @contextmanager

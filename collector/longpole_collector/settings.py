@@ -4,6 +4,7 @@ Imports nothing heavy, so that listing the settings needs no extra installed; va
 by pydantic when they are used.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
@@ -19,6 +20,7 @@ DEFAULTS: dict[str, Scalar | None] = {
     "http": "127.0.0.1:4318",
     "grpc": "127.0.0.1:4317",
     "allowed_hosts": "",
+    "beacon_origins": "",
     "insecure_no_auth": False,
     "api_key": None,
     "key_bytes_per_s": 64 << 20,
@@ -35,6 +37,7 @@ DEFAULTS: dict[str, Scalar | None] = {
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 PROJECTS_FOLDER: Final = "projects"
+_ORIGIN: Final = re.compile(r"https?://[a-z0-9_.-]+(:\d+)?|https?://\[[0-9a-f:.]+\](:\d+)?")
 
 
 def project_folder(folder: Path, project: str | None) -> Path:
@@ -91,6 +94,10 @@ class ProjectSettings:
     """What is done with prompts, answers, tool arguments and documents that senders put in."""
     redact: tuple[str, ...] = ()
     """RE2 expressions that ``redact`` takes out besides its own rules."""
+    redact_hook: str | None = None
+    """``module:function`` that ``redact`` calls last, with an attribute's key and its text."""
+    keep_days: int = 7
+    """What ``keep`` stored is taken out of days of receipt that are older; the spans stay."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +109,11 @@ class Settings:
     grpc: str = "127.0.0.1:4317"
     allowed_hosts: str = ""
     """Host names besides loopback's that requests may be addressed to, comma-separated."""
+    beacon_origins: str = ""
+    """Origins whose pages may send spans, comma-separated, as in ``https://shop.example``."""
     insecure_no_auth: bool = False
     """Listen beyond loopback although nobody has to show a key."""
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     """The key that commands show to a collector they ask; better given by environment."""
     key_bytes_per_s: int = 64 << 20
     """What one key may send; a burst may take two seconds' worth."""
@@ -129,8 +138,13 @@ class Settings:
                 raise ValueError(f"{name} must be more than 0, not {value}")
         if self.max_queue_bytes < self.max_body_bytes:
             raise ValueError("max_queue_bytes must be at least max_body_bytes")
-        for name in self.projects:
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise ValueError(f"beacon_origins: '{origin}' is not SCHEME://HOST or with :PORT")
+        for name, own in self.projects.items():
             check_project(name)
+            if own.keep_days <= 0:
+                raise ValueError(f"projects.{name}: keep_days must be more than 0")
         for address in (self.http_address, self.grpc_address):
             if not self.is_open(address) and not has_keys(self.db):
                 raise UsageError(
@@ -164,6 +178,12 @@ class Settings:
         own = self.http_address.host.lower()
         return frozenset((*LOOPBACK_NAMES, own, *filter(None, named)))
 
+    @property
+    def origins(self) -> frozenset[str]:
+        """Origins whose pages may send spans, lower case."""
+        named = (origin.strip().lower() for origin in self.beacon_origins.split(","))
+        return frozenset(filter(None, named))
+
 
 def configured_folder(db: Path | None, project: str | None = None) -> Path:
     """The folder a command works on: of the flags, else of the configuration.
@@ -177,6 +197,27 @@ def configured_folder(db: Path | None, project: str | None = None) -> Path:
     """
     folder = db or Path(str(settings("collector", DEFAULTS)["db"].value))
     return project_folder(folder, project)
+
+
+def chosen_folder(db: Path | None, project: str | None, other: object) -> Path | None:
+    """The folder that a command reads; ``db`` as given if ``other`` says where the data is.
+
+    Args:
+        db: the data folder, if it was given.
+        project: the project in it, if one was given.
+        other: an address or files, if they were given.
+
+    Raises:
+        UsageError: a project is named where that says nothing, or none can have that name.
+    """
+    if not other:
+        return configured_folder(db, project)
+    if project:
+        raise UsageError(
+            "--project goes with a data folder: with --url the key (LONGPOLE_COLLECTOR_API_KEY) "
+            "decides the project, and files have none"
+        )
+    return db
 
 
 def load_settings(**flags: Scalar | Path | None) -> Settings:

@@ -12,8 +12,15 @@ from typing import Any, Final, NamedTuple, TypeVar
 import httpx
 
 from longpole.errors import BadInput, StoreBusy, Unreachable
-from longpole_collector.content import Policy, Scrubber, load_key
+from longpole_collector.content import Policy, Scrubber, load_key, own_settings, policy_of
 from longpole_collector.health import Health
+from longpole_collector.kept_content import (
+    ContentRetention,
+    content_retention,
+    holds_content,
+    note_kept,
+    remove_expired,
+)
 from longpole_collector.recovery import recover
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.keeping import Retention, backup, forget_person, prune, rewrite
@@ -37,15 +44,31 @@ class Pruned(NamedTuple):
 
 
 def prune_store(
-    store: DuckStore, folder: Path, retention: Retention, user: str | None, *, compact: bool
+    store: DuckStore,
+    folder: Path,
+    retention: Retention,
+    user: str | None,
+    content: ContentRetention,
+    *,
+    compact: bool,
 ) -> Pruned:
-    """Drop days and a person's traces; with ``compact`` also rewrite every day, today's too."""
+    """Drop days, a person's traces, and prompts and answers that were kept long enough.
+
+    With ``compact`` also rewrite every day, today's too, but those that still hold content.
+    """
     days = prune(store, retention)
+    note_kept(store, content)
+    expired = {day.catalog for day in remove_expired(store, content)}
     num_traces = 0
     if user is not None:
         scrubber = Scrubber(Policy(key=load_key(folder)), Health())
         num_traces = forget_person(store, scrubber.pseudonym(user))
-    rewritten = [day.date for day in list(store.days) if compact and rewrite(store, day)]
+    rewritten = [
+        day.date
+        for day in list(store.days)
+        if day.catalog in expired or (compact and not holds_content(store, day))
+        if rewrite(store, day)
+    ]
     return Pruned(days, num_traces, rewritten)
 
 
@@ -75,9 +98,10 @@ def prune_folder(
     *,
     compact: bool,
 ) -> Pruned:
-    """Drop days and a person's traces from a data folder.
+    """Drop days, a person's traces and expired content from a data folder.
 
     Raises:
+        UsageError: the configuration cannot be used.
         Unreachable: the data folder cannot be opened.
     """
 
@@ -85,9 +109,11 @@ def prune_folder(
         asked = {**retention._asdict(), "user": user, "compact": compact}
         return Pruned(**_post(running, PRUNE_PATH, asked))
 
-    return _here_or_there(
-        folder, lambda store: prune_store(store, folder, retention, user, compact=compact), ask
-    )
+    def work(store: DuckStore) -> Pruned:
+        content = content_retention(policy_of(folder), own_settings(folder))
+        return prune_store(store, folder, retention, user, content, compact=compact)
+
+    return _here_or_there(folder, work, ask)
 
 
 def _here_or_there(

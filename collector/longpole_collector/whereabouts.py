@@ -33,6 +33,11 @@ def withdraw(folder: Path) -> None:
     (folder / _FILE_NAME).unlink(missing_ok=True)
 
 
+def is_announced(folder: Path) -> bool:
+    """Whether the file is there, whoever wrote it."""
+    return (folder / _FILE_NAME).is_file()
+
+
 def find(folder: Path) -> Whereabouts | None:
     """The collector that runs on a folder; ``None`` if none does or it was killed."""
     try:

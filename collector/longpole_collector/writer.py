@@ -6,10 +6,11 @@ files. Used by one thread at a time.
 
 import json
 import logging
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, time_ns
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
@@ -23,17 +24,21 @@ from longpole_collector.events import clean, from_rows, join, to_rows
 from longpole_collector.health import Health, num_late
 from longpole_collector.normalise import Reader
 from longpole_collector.rollup import Settler
-from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.stores.duckdb import DuckStore, add_rows
 from longpole_collector.stores.events import WaitingEvents
-from longpole_collector.stores.schema import SPANS, to_arrow
+from longpole_collector.stores.schema import HEAVY, SPANS, TRACE_HI, TRACE_LO, to_arrow
 from longpole_collector.wal import Position
 
-_TRANSIENT: Final = (
-    duckdb.IOException,
-    duckdb.OutOfMemoryException,
-    duckdb.FatalException,
-    duckdb.TransactionException,
+_BAD_VALUE: Final = (
+    duckdb.DataError,  # a conversion, a number out of range
+    duckdb.IntegrityError,  # null where a value must be
+    duckdb.InvalidInputException,  # text that is not UTF-8
 )
+"""What a span can be to blame for."""
+REJECTED: Final = "rejected.jsonl"
+"""Spans that the store could not hold, in the data folder: one a line, with the reason."""
+_MAX_REJECTED_BYTES: Final = 8 << 20
+Full = Callable[[], object]
 _JOIN_S: Final = 0.5
 """Events are looked at this often."""
 _PATIENCE_NS: Final = 3_600_000_000_000
@@ -76,6 +81,10 @@ class Writer:
         """Bring the store to disk: what the log has up to :meth:`stored` is no longer needed."""
         self._store.save()
 
+    def num_unsaved(self) -> int:
+        """Spans stored since."""
+        return self._store.num_unsaved()
+
     def stored(self) -> Position:
         """How far the write-ahead log is in the store."""
         return self._store.stored()
@@ -98,19 +107,23 @@ class Writer:
         """Store canonical spans; returns how many were new."""
         return self.write(to_arrow(SPANS, spans))
 
-    def write(self, rows: pa.Table, stored: Position | None = None) -> int:
+    def write(
+        self, rows: pa.Table, stored: Position | None = None, full: Full | None = None
+    ) -> int:
         """Store rows and mark their traces; returns how many were new.
 
-        A span that the store cannot hold is dropped alone and counted.
+        A span that the store cannot hold for what it says is kept aside alone, and counted.
 
         Args:
             rows: columns of the span table.
             stored: place in the write-ahead log that is reached with them.
+            full: called when it is the best time to save, perhaps between two of the rows.
 
         Raises:
-            duckdb.Error: the disk or memory refused; the same call again may do.
+            duckdb.Error: the disk or memory refused, or the store is broken; the same call again
+                stores what was not stored.
         """
-        new = self._insert(rows, stored)
+        new = self._insert(rows, stored, full)
         self._settler.mark(new)
         self.health.add("spans_stored", num=new.num_rows)
         ended = pc.coalesce(new["end_ns"], new["start_ns"])
@@ -162,21 +175,79 @@ class Writer:
             self._settler.mark(rows)
             self.health.add("events_joined", num=before - self._events.num_waiting())
 
-    def _insert(self, rows: pa.Table, stored: Position | None) -> pa.Table:
+    def _insert(self, rows: pa.Table, stored: Position | None, full: Full | None) -> pa.Table:
+        """Store what can be; a batch that fails is tried in halves, down to single spans."""
         try:
-            return self._store.insert(rows, stored)
-        except _TRANSIENT:
-            raise
-        except Exception as error:
-            if rows.num_rows <= 1:
-                if rows.num_rows == 0:
+            return self._store.insert(rows, stored, full)
+        except _BAD_VALUE as error:
+            if rows.num_rows == 0:
+                raise
+            if rows.num_rows == 1:
+                if not self._takes_spans(
+                    rows["received_ns"][0].as_py()
+                ):  # then it is not this one's fault
                     raise
-                self.health.add("spans_dropped", "unstorable")
-                _log.warning("span %x cannot be stored: %s", rows["span_id"][0].as_py(), error)
-                return self._insert(rows.slice(1), stored)
+                self._reject(rows, error)
+                return self._insert(rows.slice(1), stored, full)
         middle = rows.num_rows // 2
         halves = (rows.slice(0, middle), None), (rows.slice(middle), stored)
-        return pa.concat_tables([self._insert(part, place) for part, place in halves])
+        return pa.concat_tables([self._insert(part, place, full) for part, place in halves])
+
+    def _takes_spans(self, received_ns: int) -> bool:
+        """Whether the store takes a plain span that came then; it is not kept."""
+        probe = to_arrow(SPANS, [_PROBE._replace(received_ns=received_ns)])
+        try:
+            with self._store.exclusive():
+                day = self._store.days.of(received_ns)
+                with self._store.transaction(day) as writer:
+                    add_rows(writer, day, probe)
+                    raise _Undo
+        except _Undo:
+            return True
+        except duckdb.Error:
+            return False
+
+    def _reject(self, row: pa.Table, error: Exception) -> None:
+        """Count a span as lost, and keep it aside while there is room."""
+        self.health.add("spans_dropped", "unstorable")
+        is_plain = self._scrubber.policy.content == "drop"
+        span = {
+            name: _value(row[name][0])
+            for name in row.column_names
+            if is_plain or name not in HEAVY  # prompts lie only where they can be taken out again
+        }
+        ids = [span[name] for name in (TRACE_HI, TRACE_LO, "span_id")]
+        _log.error("span %s of trace %s, %s cannot be stored: %s", ids[2], *ids[:2], error)
+        place = self._store.latest_day().path
+        if place is None:
+            return
+        line = json.dumps({"error": str(error), "span": span}).encode() + b"\n"
+        path = place.with_name(REJECTED)
+        try:
+            with open(os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600), "ab") as file:
+                if file.tell() + len(line) <= _MAX_REJECTED_BYTES:
+                    file.write(line)
+        except OSError as failure:
+            _log.warning("%s cannot be written: %s", path.name, failure)
+
+
+class _Undo(Exception):
+    """Take a transaction back."""
+
+
+_PROBE: Final = Span(
+    trace_id="0" * 31 + "1", span_id="0" * 15 + "1", parent_id=None, name="", kind="internal",
+    start_ns=0, end_ns=0, received_ns=0, service=None, instance_id=None, scope=None,
+    dialect="unknown", status="unset",
+)  # fmt: skip
+
+
+def _value(scalar: Any) -> Any:
+    """A value as JSON can hold it."""
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return scalar.cast(pa.binary()).as_py().decode(errors="backslashreplace")
 
 
 def _events_of(received: Received) -> list[LogEvent]:

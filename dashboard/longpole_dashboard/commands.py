@@ -6,9 +6,11 @@ imported only in the child that serves pages.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ START_TIMEOUT_S = 60.0
 DEFAULT_DB = Path(".longpole")
 TRACE_FILES = (".json", ".jsonl", ".pb", ".parquet", ".gz")
 """Endings of the files that ``open FOLDER`` takes."""
+_KEY_VARIABLE = "LONGPOLE_COLLECTOR_API_KEY"
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,28 @@ def _where_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("serve")
 @_db_option
+@click.option("--project", help="Project in the data folder that the dashboard shows.")
 @click.option("--http", default="127.0.0.1:4318", show_default=True, help="OTLP/HTTP address.")
 @click.option("--grpc", default="127.0.0.1:4317", show_default=True, help="OTLP/gRPC address.")
 @_where_options
 def serve(
-    db: Path, http: str, grpc: str, port: int | None, host: str | None, insecure_no_auth: bool
+    db: Path,
+    project: str | None,
+    http: str,
+    grpc: str,
+    port: int | None,
+    host: str | None,
+    insecure_no_auth: bool,
 ) -> None:
-    """Collector and dashboard until Ctrl-C; a taken port gives way to the next free one."""
+    """Collector and dashboard until Ctrl-C; a taken port gives way to the next free one.
+
+    The collector takes every project's spans; the dashboard shows one, which is the default one
+    or --project's.
+    """
+    from longpole_collector.keys import check_project
+
+    if project is not None:
+        check_project(project)
     db.mkdir(mode=0o700, parents=True, exist_ok=True)
     http_host, http_port = _address(http)
     grpc_host, grpc_port = _address(grpc)
@@ -83,7 +101,11 @@ def serve(
         try:
             group.start(collector).wait_ready(f"http://{http}/readyz", START_TIMEOUT_S)
             _say(f"collector ready  http://{http} (OTLP/HTTP)   {grpc} (OTLP/gRPC)   data {db}")
-            _show(group, page, url)
+            # not before: a key lets the collector listen to other machines
+            with _key_to(db, project) if project is not None else nullcontext() as key:
+                if key is not None:
+                    page.env = {**os.environ, _KEY_VARIABLE: key}
+                _show(group, page, url)
         except KeyboardInterrupt:
             _say("stopping")
 
@@ -206,6 +228,18 @@ def _page(
     command += ["--port", str(port), *(["--insecure-no-auth"] if where.is_insecure else ())]
     child = Child("dashboard", [*command, *arguments], log=logs / "dashboard.log")
     return child, f"http://{host}:{port}"
+
+
+@contextmanager
+def _key_to(folder: Path, project: str) -> Iterator[str]:
+    """A key that reads a project for as long as the ``with`` lasts."""
+    from longpole_collector.keys import Scope, create, revoke
+
+    key, secret = create(folder, project, Scope.READ, "longpole serve")
+    try:
+        yield secret
+    finally:
+        revoke(folder, key.id)
 
 
 def _show(group: Group, page: Child, url: str) -> None:

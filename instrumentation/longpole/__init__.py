@@ -13,9 +13,9 @@ Importing this loads OpenTelemetry's API only; its SDK comes with the first wrap
 span, the exporter with the first export.
 """
 
-from longpole.context import carry, context_headers
+from longpole.context import carry, context_headers, remaining_s
 from longpole.emit import Stats, flush, init, stats
-from longpole.prompts import prompt, route_inputs
+from longpole.prompts import prompt, route_decision, route_inputs
 from longpole.workflow import (
     Run,
     admission,
@@ -24,11 +24,13 @@ from longpole.workflow import (
     current_run,
     fanout,
     guardrail,
+    hedge,
     human_wait,
     prompt_assembly,
     render,
     rerank,
     retrieval,
+    speculate,
     tool,
     validation,
     workflow,
@@ -47,15 +49,19 @@ __all__ = [
     "fanout",
     "flush",
     "guardrail",
+    "hedge",
     "human_wait",
     "init",
     "instrument",
     "prompt",
     "prompt_assembly",
+    "remaining_s",
     "render",
     "rerank",
     "retrieval",
+    "route_decision",
     "route_inputs",
+    "speculate",
     "stats",
     "tool",
     "uninstrument",

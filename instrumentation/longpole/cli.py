@@ -26,6 +26,41 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "where one trace's time went",
         "collector,analytics",
     ),
+    "top": (
+        "longpole_analytics.top_command:top",
+        "ranked causes of slow requests",
+        "collector,analytics",
+    ),
+    "shapes": (
+        "longpole_analytics.shapes_command:shapes",
+        "which latency shape each slice has",
+        "collector,analytics",
+    ),
+    "whatif": (
+        "longpole_analytics.whatif_command:whatif",
+        "a stage faster: the quantiles then",
+        "collector,analytics",
+    ),
+    "slo": (
+        "longpole_analytics.slo_command:slo",
+        "objectives: check, list, validate, export",
+        "collector,analytics",
+    ),
+    "cache": (
+        "longpole_analytics.cache_command:cache",
+        "what caches are worth, why prompts miss",
+        "collector,analytics",
+    ),
+    "slices": (
+        "longpole_analytics.slices_command:slices",
+        "quantiles by slice",
+        "collector,analytics",
+    ),
+    "budgets": (
+        "longpole_analytics.budgets_command:budgets",
+        "stages against their budgets",
+        "collector,analytics",
+    ),
     "collect": (f"{_COLLECTOR}:collect", "the collector alone", "collector"),
     "import": (f"{_COLLECTOR}:import_files", "load files of traces", "collector"),
     "export": (f"{_COLLECTOR}:export_files", "write every span to a file", "collector"),

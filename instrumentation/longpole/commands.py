@@ -17,16 +17,13 @@ def show_config(as_json: bool) -> None:
     path = config.find_file()
     tables: dict[str, dict[str, config.Setting]] = {}
     for name, defaults in _known_tables().items():
-        tables[name] = {
-            key: _masked(key, setting)
-            for key, setting in config.settings(name, defaults, path).items()
-        }
+        tables[name] = config.settings(name, defaults, path)
     if as_json:
         document = {
             "schema": "longpole.config/1",
             "file": str(path) if path else None,
             "tables": {
-                name: {k: {"value": s.value, "source": s.source} for k, s in table.items()}
+                name: {k: {"value": s.shown, "source": s.source} for k, s in table.items()}
                 for name, table in tables.items()
             },
         }
@@ -35,13 +32,7 @@ def show_config(as_json: bool) -> None:
     for name, table in tables.items():
         print(f"[{name}]")
         for key, setting in table.items():
-            print(f"{key} = {json.dumps(setting.value)}  # {setting.source}")
-
-
-def _masked(key: str, setting: config.Setting) -> config.Setting:
-    """A secret's value is never printed."""
-    is_secret = key.endswith(("_key", "_token", "_password", "_secret"))
-    return config.Setting("***", setting.source) if is_secret and setting.value else setting
+            print(f"{key} = {json.dumps(setting.shown)}  # {setting.source}")
 
 
 def _known_tables() -> dict[str, dict[str, config.Scalar | None]]:

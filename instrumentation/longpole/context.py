@@ -8,13 +8,16 @@ carries the other. A context is attached only around running code of the block, 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Token
+from time import perf_counter_ns
 
 from opentelemetry import context as otel
 from opentelemetry.context import Context
+from opentelemetry.trace import get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from longpole import health
 from longpole.call import AttributeValue
+from longpole.vocab import keys
 
 Facts = Mapping[str, AttributeValue]
 """Attributes by vocabulary key."""
@@ -22,7 +25,9 @@ Facts = Mapping[str, AttributeValue]
 W3C = TraceContextTextMapPropagator()
 _SPAN_FACTS = otel.create_key("longpole.facts")
 _CALL_FACTS = otel.create_key("longpole.call_facts")
+_DEADLINE = otel.create_key("longpole.deadline_ns")
 _NONE: Facts = {}
+_NS_PER_S = 1e9
 
 
 def is_cancel(error: BaseException) -> bool:
@@ -36,9 +41,10 @@ def is_cancel(error: BaseException) -> bool:
 
 
 def span_facts(context: Context | None = None) -> Facts:
-    """What every span inside inherits: route, versions, task class."""
-    found = otel.get_value(_SPAN_FACTS, context)
-    return found if isinstance(found, Mapping) else _NONE
+    """What a span that starts now inherits: route, versions, task class, time left."""
+    left_s = remaining_s(context)
+    facts = _inherited(context)
+    return facts if left_s is None else {**facts, keys.DEADLINE_REMAINING: left_s}
 
 
 def call_facts(context: Context | None = None) -> Facts:
@@ -50,10 +56,32 @@ def call_facts(context: Context | None = None) -> Facts:
 def with_facts(context: Context, *, spans: Facts = _NONE, calls: Facts = _NONE) -> Context:
     """``context`` with more facts; a later fact of the same key wins."""
     if spans:
-        context = otel.set_value(_SPAN_FACTS, {**span_facts(context), **spans}, context)
+        context = otel.set_value(_SPAN_FACTS, {**_inherited(context), **spans}, context)
     if calls:
         context = otel.set_value(_CALL_FACTS, {**call_facts(context), **calls}, context)
     return context
+
+
+def with_deadline(context: Context, at_ns: int) -> Context:
+    """``context`` with a deadline (``perf_counter_ns``); an earlier one around it stays."""
+    found = otel.get_value(_DEADLINE, context)
+    if isinstance(found, int) and found <= at_ns:
+        return context
+    return otel.set_value(_DEADLINE, at_ns, context)
+
+
+def remaining_s(context: Context | None = None) -> float | None:
+    """Seconds until the tightest deadline around the caller; ``None`` if there is none.
+
+    Below 0 when it has passed. Deadlines do not cross processes.
+    """
+    found = otel.get_value(_DEADLINE, context)
+    return (found - perf_counter_ns()) / _NS_PER_S if isinstance(found, int) else None
+
+
+def _inherited(context: Context | None) -> Facts:
+    found = otel.get_value(_SPAN_FACTS, context)
+    return found if isinstance(found, Mapping) else _NONE
 
 
 def release(token: Token[Context]) -> None:
@@ -78,16 +106,26 @@ def attached(context: Context) -> Iterator[None]:
         release(token)
 
 
+def _is_continued(here: Context, there: Context) -> bool:
+    """A span of this process in ``here`` belongs to the trace of ``there``."""
+    current, caller = (get_current_span(c).get_span_context() for c in (here, there))
+    return current.is_valid and not current.is_remote and current.trace_id == caller.trace_id
+
+
 @contextmanager
 def carry(headers: Mapping[str, str]) -> Iterator[None]:
     """Spans inside belong to the trace that ``headers`` name (W3C ``traceparent``).
 
-    Header names may have any case. Without a valid ``traceparent`` the block changes nothing.
+    Header names may have any case. Without a valid ``traceparent`` the block changes nothing, nor
+    where a span of this process that belongs to the named trace is current already: a web
+    framework's own, which stands between the caller and the block.
     """
-    context = otel.get_current()
+    context = here = otel.get_current()
     try:
         lower = {name.lower(): value for name, value in headers.items()}
-        context = W3C.extract(lower, context)
+        context = W3C.extract(lower, here)
+        if _is_continued(here, context):
+            context = here
     except Exception as error:  # noqa: BLE001 - counted; the block runs in the context it had
         health.swallow("carry", error)
     with attached(context):

@@ -41,7 +41,7 @@ class Stats:
     Attributes:
         num_sent: spans the collector accepted.
         num_queued: finished spans that wait for export.
-        num_open: model calls whose stream has not ended.
+        num_open: model calls whose stream has not ended, guesses without a verdict.
         num_dropped: spans lost, by cause: ``queue_full``, ``export_failed``, ``closed``.
         num_internal_errors: failures of longpole itself, by place; the application saw none.
     """
@@ -71,6 +71,7 @@ def init(
     *,
     endpoint: str | None = None,
     headers: Mapping[str, str] | None = None,
+    redact: Callable[[str], str] | None = None,
     **options: "Scalar",
 ) -> None:
     """Set up where spans go. Optional: the first span does it with the defaults.
@@ -84,13 +85,14 @@ def init(
         service: ``service.name``.
         endpoint: OTLP/HTTP base URL of the collector.
         headers: sent with each export, for instance a key.
+        redact: gets each captured text after longpole's own rules, returns what may be sent.
         **options: any other key of table ``[sdk]``, see :class:`longpole.settings.Settings`.
 
     Raises:
         UsageError: an unknown option, a wrong value, or a broken ``longpole.toml``.
     """
     global _own, _headers, _is_initialised  # noqa: PLW0603 - one set-up per process
-    chosen = settings.load(service=service, endpoint=endpoint, **options)
+    chosen = settings.load(redact=redact, service=service, endpoint=endpoint, **options)
     with _lock:
         if _is_initialised:
             health.warn_once("init", "longpole.init() ran before: this call changes nothing")

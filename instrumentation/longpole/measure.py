@@ -14,8 +14,10 @@ from opentelemetry import context as otel
 
 from longpole import health
 from longpole.context import release
+from longpole.entered import enters
 from longpole.providers.base import Method, Provider
 from longpole.record import Record, current
+from longpole.stand_in import is_generator, stand_in
 from longpole.stream import tap
 
 
@@ -43,13 +45,12 @@ def measured(
 
     @functools.wraps(original)
     def measured_sync(*args: Any, **kwargs: Any) -> Any:
-        record = _begin(provider, method, client, kwargs, otel.get_current())
+        record = _begin(provider, method, client, (args, kwargs), otel.get_current())
         if record is None:
             return original(*args, **kwargs)
         with _recording(record):
             result = _send(original, args, kwargs, record)
-        _finish(record, result)
-        return result
+        return _followed(record, result)
 
     return measured_sync
 
@@ -58,13 +59,12 @@ async def _call_async(
     original: Callable[..., Any], args: Any, kwargs: dict[str, Any], begin: tuple[Any, ...]
 ) -> Any:
     provider, method, client, parent = begin
-    record = _begin(provider, method, client, kwargs, parent)
+    record = _begin(provider, method, client, (args, kwargs), parent)
     if record is None:
         return await original(*args, **kwargs)
     with _recording(record):
         result = await _send_async(original, args, kwargs, record)
-    _finish(record, result)
-    return result
+    return _followed(record, result)
 
 
 def _send(original: Callable[..., Any], args: Any, kwargs: dict[str, Any], record: Record) -> Any:
@@ -89,14 +89,17 @@ async def _send_async(
 
 
 def _begin(
-    provider: Provider, method: Method, client: Any, kwargs: dict[str, Any], parent: otel.Context
+    provider: Provider, method: Method, client: Any, called: tuple[Any, Any], parent: otel.Context
 ) -> Record | None:
-    """The record of a call, or ``None`` where it cannot be measured."""
+    """The record of a call, or ``None`` where it is not to be measured or cannot be."""
     try:
         outer = current.get()
-        if (outer is not None and outer.is_being_made) or provider.is_untouched(kwargs):
+        if outer is not None and (outer.is_being_made or outer.is_pulling):
             return None
-        return Record(provider, method, client, kwargs, parent)
+        request = method.request(*called)
+        if request is None:
+            return None
+        return Record(provider, method, client, request, called[1], parent)
     except Exception as error:  # noqa: BLE001 - counted; the call goes on unmeasured
         health.swallow("begin", error)
         return None
@@ -125,13 +128,20 @@ def _reset(token: Any) -> None:
         health.count(health.internal_errors, "context left elsewhere")
 
 
-def _finish(record: Record, result: Any) -> None:
+def _followed(record: Record, result: Any) -> Any:
     """The method returned: follow its stream, or end the record with the whole result."""
+    if record.is_raw or not record.is_open:
+        return enters(
+            result, record
+        )  # its body is followed since its headers came, and may have been read
     try:
-        stream = record.stream_of(result)
-        if stream is not None:
-            tap(stream, record)
-            return
+        chunks = record.chunks_of(result)
+        if chunks is not None:
+            tap(chunks, record)
+            return result
+        if record.call.is_streamed and is_generator(result):
+            return stand_in(result, record)
     except Exception as error:  # noqa: BLE001 - counted; the result is the application's
         health.swallow("tap", error)
     record.returned(result)
+    return result

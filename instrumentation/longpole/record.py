@@ -4,7 +4,7 @@ Between the wrapped method, the transport hooks and the stream tap this is what 
 entry point is guarded: a failure of ours is counted and the application's call goes on.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
 from time import perf_counter_ns, time_ns
 from typing import Any
@@ -12,10 +12,21 @@ from typing import Any
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
-from longpole import emit, health, settings
+from longpole import emit, health, metrics, settings
 from longpole.call import AttributeValue, Call, Kind, StreamState
 from longpole.context import call_facts, is_cancel, span_facts
-from longpole.providers.base import Answer, Method, Provider, Server
+from longpole.exchange import Exchange
+from longpole.prompts import prompt_facts
+from longpole.providers.base import (
+    Answer,
+    Arguments,
+    Chunks,
+    Method,
+    Prompt,
+    Provider,
+    Request,
+    Server,
+)
 from longpole.vocab import keys
 
 current: ContextVar["Record | None"] = ContextVar("longpole_record", default=None)
@@ -33,14 +44,15 @@ class Record:
     """One model call in flight.
 
     ``kwargs`` is what to call the client's method with. It holds the prompt, so it is let go as
-    soon as the method has returned (see :meth:`is_being_made`): a connection that stays open
-    remembers the context, and with it the record, of the call that opened it.
+    soon as the method has returned: a connection that stays open remembers the context, and with
+    it the record, of the call that opened it.
     """
 
     __slots__ = (
+        "_attributes",
         "_epoch_ns",
         "_is_asked",
-        "_is_pulling",
+        "_method",
         "_provider",
         "_read",
         "_server",
@@ -48,11 +60,13 @@ class Record:
         "answer",
         "call",
         "context",
-        "is_redirected",
+        "exchange",
+        "is_being_made",
+        "is_pulling",
+        "is_raw",
         "kwargs",
         "last_ns",
         "span",
-        "status_code",
     )
 
     def __init__(
@@ -60,35 +74,39 @@ class Record:
         provider: Provider,
         method: Method,
         client: Any,
-        kwargs: Mapping[str, Any],
+        request: Request,
+        kwargs: Arguments,
         parent: Context,
     ) -> None:
         start_ns, self._epoch_ns = perf_counter_ns(), time_ns()
-        self._provider, self._read, self._server = provider, provider.chunk, provider.server(client)
-        request = provider.request(kwargs)
-        self.call = Call(start_ns, is_streamed=request.get(keys.REQUEST_STREAM) is True)
-        self.answer = Answer(provider.num_choices(kwargs))
+        self._provider, self._method, self._read = provider, method, method.chunk
+        self._server = request.server or provider.server(client)
+        self.call = Call(start_ns, is_streamed=request.is_streamed)
+        self.answer = Answer(request.num_choices)
+        self.exchange = Exchange()
         self.last_ns = start_ns
-        self.status_code: int | None = None
-        self.is_redirected = self._is_pulling = False
+        self.is_raw, self.is_pulling, self.is_being_made = request.is_raw, False, True
         self._unwatch: Callable[[], None] | None = None
-        asking = None
-        if settings.current().ask_usage and self._server not in _no_usage:
-            asking = provider.with_usage(kwargs)
+        chosen = settings.current()
+        asking = request.asking if chosen.ask_usage and self._server not in _no_usage else None
         self._is_asked = asking is not None
         self.kwargs = kwargs if asking is None else asking
-        attributes: dict[str, AttributeValue] = {
+        self._attributes: dict[str, AttributeValue] = {
             **span_facts(parent),
             **call_facts(parent),
             keys.OPERATION: method.operation,
             keys.PROVIDER: provider.name(client),
-            keys.SERVER_ADDRESS: self._server.host,
-            **request,
+            keys.REQUEST_STREAM: request.is_streamed,
+            **request.facts,
         }
-        if self._server.port is not None:
-            attributes[keys.SERVER_PORT] = self._server.port
-        name = f"{method.operation} {request.get(keys.REQUEST_MODEL, '')}".rstrip()
-        self.span = emit.start_span(name, SpanKind.CLIENT, attributes, parent, self._epoch_ns)
+        if chosen.capture_content or chosen.prefix_hashes:
+            self._read_prompt(request, parent)
+        if self._server is not None:
+            self._attributes[keys.SERVER_ADDRESS] = self._server.host
+            if self._server.port is not None:
+                self._attributes[keys.SERVER_PORT] = self._server.port
+        name = f"{method.operation} {request.facts.get(keys.REQUEST_MODEL, '')}".rstrip()
+        self.span = emit.start_span(name, SpanKind.CLIENT, self._attributes, parent, self._epoch_ns)
         self.context = set_span_in_context(self.span, parent)
         emit.open_calls.add(self.abandoned)
 
@@ -97,16 +115,30 @@ class Record:
         """The call has not ended."""
         return self.call.end_ns is None
 
-    @property
-    def is_being_made(self) -> bool:
-        """The method has not returned yet."""
-        return bool(self.kwargs)
-
     def made(self) -> None:
         """The method has returned or raised."""
-        self.kwargs = {}
+        self.kwargs, self.is_being_made = {}, False
 
     # --- the request ---------------------------------------------------------------------------
+
+    def _read_prompt(self, request: Request, parent: Context) -> None:
+        """What the application opted in to: the prompt's keyed hashes, its text, the answer's."""
+        try:
+            is_captured = settings.current().capture_content
+            if is_captured:
+                from longpole.said import Said
+
+                self.answer.said = Said()
+            if request.prompt is None:
+                return
+            prompt = request.prompt()
+            model = str(request.facts.get(keys.REQUEST_MODEL, ""))
+            found = prompt_facts(prompt.segments, model=model, context=parent)
+            self._attributes.update(found)
+            if is_captured:
+                self._attributes.update(_told(prompt))
+        except Exception as error:  # noqa: BLE001 - counted; the call goes on without
+            health.swallow("prompt", error)
 
     def takes_back(self, error: BaseException) -> bool:
         """The server refused our wish for token counts: remember it and have the call go again."""
@@ -114,16 +146,16 @@ class Record:
             if not (self._is_asked and self._provider.rejects_usage(error)):
                 return False
             self._is_asked = False
-            if len(_no_usage) < MAX_SERVERS:
+            if self._server is not None and len(_no_usage) < MAX_SERVERS:
                 _no_usage.add(self._server)
         except Exception as failure:  # noqa: BLE001 - counted
             health.swallow("usage", failure)
             return False
         return True
 
-    def stream_of(self, result: Any) -> Any:
-        """The library's stream in what its method returned; ``None`` for a whole result."""
-        return self._provider.stream(result) if self.call.is_streamed else None
+    def chunks_of(self, result: Any) -> Chunks | None:
+        """Where the chunks of what the method returned are; ``None`` for a whole result."""
+        return self._method.chunks(result) if self.call.is_streamed else None
 
     # --- the stream ----------------------------------------------------------------------------
 
@@ -134,7 +166,7 @@ class Record:
 
     def pull(self) -> None:
         """The application asks for the next chunk; until now it held the stream."""
-        self._is_pulling = True
+        self.is_pulling = True
         self.call.hold_ns += perf_counter_ns() - self.last_ns
 
     def arrived(self, chunk: Any) -> bool:
@@ -148,19 +180,23 @@ class Record:
             health.swallow("chunk", error)
         if self._is_asked and kind is Kind.USAGE:
             return True
-        self._is_pulling = False
+        self.is_pulling = False
         return False
+
+    def passed(self) -> None:
+        """Bytes came that may hold no whole chunk."""
+        self.last_ns, self.is_pulling = perf_counter_ns(), False
 
     def ran_dry(self) -> None:
         """The stream has no more chunks."""
-        if self.answer.is_finished:
-            self._end(perf_counter_ns(), StreamState.COMPLETED)
+        if self.answer.is_finished or self.answer.error_type is not None:
+            self._end(perf_counter_ns(), self._state_unless_finished(StreamState.ERROR))
         else:
             self._end(perf_counter_ns(), StreamState.ERROR, INCOMPLETE)
 
     def closed(self) -> None:
         """The HTTP response was closed; inside a pull that is the pull's own business."""
-        if not self._is_pulling:
+        if not self.is_pulling:
             self._end(perf_counter_ns(), self._state_unless_finished(StreamState.CLOSED_EARLY))
 
     def abandoned(self) -> None:
@@ -177,10 +213,10 @@ class Record:
         now_ns = perf_counter_ns()
         try:
             if not self.call.is_streamed:
-                self._provider.response(result, self.answer)
+                self._method.response(result, self.answer)
         except Exception as error:  # noqa: BLE001 - counted; times are kept
             health.swallow("response", error)
-        self._end(now_ns, None)
+        self._end(now_ns, StreamState.ERROR if self.answer.error_type is not None else None)
 
     def failed(self, error: BaseException) -> None:
         """The call or its stream raised; a cancel by the application is no failure of the call."""
@@ -196,6 +232,8 @@ class Record:
             self._end(now_ns, StreamState.ERROR, error_type)
 
     def _state_unless_finished(self, state: StreamState) -> StreamState:
+        if self.answer.error_type is not None:  # said inside the stream, and passed on as data
+            return StreamState.ERROR
         return StreamState.COMPLETED if self.answer.is_finished else state
 
     def _end(self, at_ns: int, state: StreamState | None, error_type: str | None = None) -> None:
@@ -211,13 +249,37 @@ class Record:
             self.call.end(at_ns, state if self.call.is_streamed else None)
             found = self.call.attributes(with_offsets=settings.current().chunk_offsets)
             found.update(self.answer.attributes())
+            if self.answer.said is not None:
+                found.update(_answered(self.answer))
             if error_type is not None:
                 found[keys.ERROR_TYPE] = error_type
-            if self.status_code is not None:
-                found[keys.HTTP_STATUS] = self.status_code
+            found.update(self.exchange.attributes(self.call.start_ns))
             self.span.set_attributes(found)
+            metrics.record(self.call, {**self._attributes, **found})
             if state is StreamState.ERROR:
                 self.span.set_status(StatusCode.ERROR)
             self.span.end(self._epoch_ns + at_ns - self.call.start_ns)
         except Exception as error:  # noqa: BLE001 - counted
             health.swallow("end", error)
+
+
+# --- content, for who opted in to it; it loads what nobody else needs ---------------------------
+
+
+def _told(prompt: Prompt) -> dict[str, str]:
+    from longpole import content
+
+    found = {
+        keys.INPUT_MESSAGES: content.input_messages(prompt.messages),
+        keys.SYSTEM_INSTRUCTIONS: content.system_instructions(prompt.system),
+        keys.TOOL_DEFINITIONS: content.value(prompt.segments.get("tools") or None),
+    }
+    return {key: text for key, text in found.items() if text is not None}
+
+
+def _answered(answer: Answer) -> dict[str, str]:
+    from longpole import content
+
+    said, answer.said = answer.said, None
+    text = None if said is None else content.output_messages(said.messages(answer.finish_reasons))
+    return {} if text is None else {keys.OUTPUT_MESSAGES: text}

@@ -4,8 +4,9 @@ Precedence: argument of ``init`` > ``LONGPOLE_SDK_*`` > ``OTEL_*`` > file > defa
 """
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from longpole import health
@@ -25,6 +26,9 @@ DEFAULTS: "dict[str, Scalar | None]" = {
     "ask_usage": True,
     "chunk_offsets": True,
     "hash_key": None,
+    "prefix_hashes": False,
+    "capture_content": False,
+    "redact_pattern": None,
 }
 """Every key with its default; the meanings stand in :class:`Settings`."""
 
@@ -37,8 +41,22 @@ _OTEL: dict[str, tuple[tuple[str, float], ...]] = {
     "batch_size": (("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 1),),
     "export_delay_s": (("OTEL_BSP_SCHEDULE_DELAY", 1e-3),),
     "timeout_s": (("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", 1), ("OTEL_EXPORTER_OTLP_TIMEOUT", 1)),
+    "capture_content": (("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", 1),),
+    "hash_key": (("LONGPOLE_PREFIX_KEY", 1),),
 }
-"""Our key -> OpenTelemetry's variables for it, with the factor to our unit."""
+"""Our key -> other variables for it, OpenTelemetry's mostly, with the factor to our unit."""
+
+_WORDS = {
+    "true": True,
+    "1": True,
+    "span_only": True,
+    "span_and_event": True,
+    "false": False,
+    "0": False,
+    "no_content": False,
+    "event_only": False,
+}
+"""OpenTelemetry's words for whether spans carry content; longpole has no events for it."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +74,13 @@ class Settings:
             ``always`` or ``never``.
         ask_usage: ask for token counts in streams when the application does not say.
         chunk_offsets: send the arrival time of each content chunk.
-        hash_key: key for hashes of prompt segments; ``None`` is a random key per process, so
-            hashes of two processes do not compare.
+        hash_key: key for hashes of prompts (also ``LONGPOLE_PREFIX_KEY``); ``None`` is a random
+            key per process, so hashes of two processes do not compare.
+        prefix_hashes: hash the prompts of wrapped clients' calls too.
+        capture_content: send prompts, answers, tool arguments and results, redacted.
+        redact_pattern: a regular expression of what must not be sent, besides longpole's own
+            rules; repeats in it should be bounded.
+        redact: a function that gets each text after the rules and returns what may be sent.
         is_endpoint_stated: somebody chose ``endpoint`` for longpole; it is not the default and
             not OpenTelemetry's own.
     """
@@ -71,7 +94,11 @@ class Settings:
     propagate: str
     ask_usage: bool
     chunk_offsets: bool
-    hash_key: str | None
+    hash_key: str | None = field(repr=False)
+    prefix_hashes: bool
+    capture_content: bool
+    redact_pattern: str | None
+    redact: Callable[[str], str] | None = None
     is_endpoint_stated: bool = False
 
     @property
@@ -83,8 +110,12 @@ class Settings:
         return self.endpoint.rstrip("/") + "/v1/traces"
 
 
-def load(**arguments: "Scalar | None") -> Settings:
+def load(*, redact: Callable[[str], str] | None = None, **arguments: "Scalar | None") -> Settings:
     """The settings, merged; an argument that is ``None`` counts as not given.
+
+    Args:
+        redact: see :class:`Settings`; it cannot be said elsewhere.
+        **arguments: by key of :data:`DEFAULTS`.
 
     Raises:
         UsageError: an unknown key, or a value of the wrong type.
@@ -108,7 +139,7 @@ def load(**arguments: "Scalar | None") -> Settings:
     is_stated = "endpoint" in given or (
         merged["endpoint"].source != "default" and values["endpoint"] == merged["endpoint"].value
     )
-    return _checked(values, is_stated)
+    return replace(_checked(values, is_stated), redact=redact)
 
 
 def defaults() -> Settings:
@@ -147,6 +178,11 @@ def _from_otel(key: str) -> "Scalar | None":
         if not text:
             continue
         default = DEFAULTS[key]
+        if isinstance(default, bool):
+            if text.lower() in _WORDS:
+                return _WORDS[text.lower()]
+            health.warn_once(variable, f"longpole does not know {variable}={text}: it is ignored")
+            continue
         if not isinstance(default, int | float):
             return text
         try:
@@ -157,19 +193,30 @@ def _from_otel(key: str) -> "Scalar | None":
 
 
 def _checked(values: Mapping[str, Any], is_endpoint_stated: bool) -> Settings:
-    for field in fields(Settings):
-        if field.name not in values:
+    for known in fields(Settings):
+        if known.name not in values:
             continue
-        value, default = values[field.name], DEFAULTS[field.name]
+        value, default = values[known.name], DEFAULTS[known.name]
         kinds: tuple[type, ...] = (str, type(None)) if default is None else (type(default),)
         if float in kinds:
             kinds = (*kinds, int)
         if not isinstance(value, kinds) or isinstance(value, bool) != isinstance(default, bool):
-            raise UsageError(f"[sdk] {field.name}: {value!r} is not a {kinds[0].__name__}")
+            raise UsageError(f"[sdk] {known.name}: {value!r} is not a {kinds[0].__name__}")
         if kinds[0] in (int, float) and isinstance(value, int | float) and value <= 0:
-            raise UsageError(f"[sdk] {field.name}: {value} is not above 0")
+            raise UsageError(f"[sdk] {known.name}: {value} is not above 0")
     if values["propagate"] not in PROPAGATE:
         raise UsageError(
             f"[sdk] propagate: {values['propagate']!r} is none of {', '.join(PROPAGATE)}"
         )
+    if values["redact_pattern"] is not None:
+        _check_pattern(values["redact_pattern"])
     return Settings(**values, is_endpoint_stated=is_endpoint_stated)
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        is_empty_match = re.search(pattern, "") is not None
+    except re.error as error:
+        raise UsageError(f"[sdk] redact_pattern: '{pattern}': {error}") from error
+    if is_empty_match:
+        raise UsageError(f"[sdk] redact_pattern: '{pattern}' matches the empty text: narrow it")

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import Token
 from time import perf_counter_ns, time_ns
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast, overload
+from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from opentelemetry import context as otel
 from opentelemetry.context import Context
@@ -20,11 +20,14 @@ from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode, set_sp
 
 from longpole import emit, health
 from longpole.call import AttributeValue
-from longpole.context import Facts, is_cancel, release, span_facts, with_facts
+from longpole.context import Facts, is_cancel, release, span_facts, with_deadline, with_facts
 from longpole.generators import drive, drive_async
 from longpole.vocab import Stage, keys
 
 F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound="Step")
+
+_NS_PER_S = 1e9
 
 
 class Step:
@@ -36,10 +39,19 @@ class Step:
     never reach the block.
     """
 
-    def __init__(self, name: str, attributes: Facts, inherited: Facts | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        attributes: Facts,
+        inherited: Facts | None = None,
+        *,
+        deadline_s: float | None = None,
+    ) -> None:
         self._name = name
         self._attributes = attributes
         self._inherited = inherited or {}
+        self._deadline_s = deadline_s
+        self._after: Callable[[str], Step] | None = None
         self._span: Span = INVALID_SPAN
         self._is_over = False
         self.context: Context | None = None
@@ -85,8 +97,12 @@ class Step:
         self.__exit__(exc_type, error, traceback)
 
     def __call__(self, function: F) -> F:
-        """Decorate: each call of ``function`` is a step of its own."""
-        return cast("F", _decorated(self, function))
+        """Decorate: each call of ``function`` is a step of its own.
+
+        A step that was made without a name takes the function's.
+        """
+        step = self if self._after is None else self._after(function.__name__)
+        return cast("F", _decorated(step, function))
 
     def again(self) -> Self:
         """An unstarted copy."""
@@ -97,8 +113,12 @@ class Step:
         try:
             self._is_over = False
             self._start_ns, self._epoch_ns = perf_counter_ns(), time_ns()
-            parent = with_facts(otel.get_current(), spans=self._inherited)
+            parent = with_facts(self._around(), spans=self._inherited)
             attributes = {**span_facts(parent), **self._attributes}
+            if self._deadline_s is not None:
+                attributes[keys.DEADLINE] = self._deadline_s
+                at_ns = self._start_ns + int(self._deadline_s * _NS_PER_S)
+                parent = with_deadline(parent, at_ns)
             self._span = emit.start_span(
                 self._name, SpanKind.INTERNAL, attributes, parent, self._epoch_ns
             )
@@ -109,14 +129,42 @@ class Step:
     def finish(self, error: BaseException | None) -> None:
         """End the span; ``error`` is what left the code inside."""
         try:
-            if error is not None and not isinstance(error, GeneratorExit):
-                self._span.set_attribute(keys.ERROR_TYPE, type(error).__name__)
-                if not is_cancel(error):
-                    self._span.set_status(StatusCode.ERROR)
-            self._is_over = True
-            self._span.end(self._epoch_ns + self.elapsed_ns())
+            self._conclude(error)
+            if self._deadline_s is not None:
+                taken_s = self.elapsed_ns() / _NS_PER_S
+                self._span.set_attribute(keys.DEADLINE_MISSED, taken_s > self._deadline_s)
+        except Exception as failure:  # noqa: BLE001 - counted; the span ends without these facts
+            health.swallow("step", failure)
+        self._is_over = True
+        try:
+            self._end(self._epoch_ns + self.elapsed_ns())
         except Exception as failure:  # noqa: BLE001 - counted; the code's own error goes on
             health.swallow("step", failure)
+
+    # --- what a kind of step may do otherwise ----------------------------------------------------
+
+    def _around(self) -> Context:
+        """The context the step begins in."""
+        return otel.get_current()
+
+    def _took(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """The decorated function was called so."""
+
+    def _gave(self, result: object) -> None:
+        """The decorated function returned that."""
+
+    def _conclude(self, error: BaseException | None) -> None:
+        """Say how it ended; ``error`` left the code inside."""
+        if error is not None and not isinstance(error, GeneratorExit):
+            self._span.set_attribute(keys.ERROR_TYPE, type(error).__name__)
+            if not is_cancel(error):
+                self._span.set_status(StatusCode.ERROR)
+
+    def _end(self, at_ns: int) -> None:
+        """End the span at ``at_ns``, Unix epoch."""
+        self._span.end(at_ns)
+
+    # --- while it runs ---------------------------------------------------------------------------
 
     def is_late(self) -> bool:
         """The step has ended: what is said about it now is lost, and the log says so once."""
@@ -129,12 +177,19 @@ class Step:
         return perf_counter_ns() - self._start_ns
 
 
-class StepKind:
+class StepKind(Generic[S]):
     """A kind of step; a call makes one: ``with tool("search"):``, ``@tool`` or ``@tool("x")``."""
 
     def __init__(
-        self, word: str, stage: Stage, *, operation: str | None = None, name_key: str | None = None
+        self,
+        step: Callable[[str, Facts], S],
+        word: str,
+        stage: Stage,
+        *,
+        operation: str | None = None,
+        name_key: str | None = None,
     ) -> None:
+        self._step = step
         self._word = word
         self._name_key = name_key
         self._attributes: dict[str, AttributeValue] = {keys.STAGE: stage.value}
@@ -144,8 +199,8 @@ class StepKind:
     @overload
     def __call__(self, name: F) -> F: ...
     @overload
-    def __call__(self, name: str | None = None) -> Step: ...
-    def __call__(self, name: F | str | None = None) -> F | Step:
+    def __call__(self, name: str | None = None) -> S: ...
+    def __call__(self, name: F | str | None = None) -> F | S:
         """A step of this kind.
 
         Args:
@@ -153,24 +208,18 @@ class StepKind:
                 here is decorated at once.
         """
         if callable(name):
-            return self._named(name.__name__)(name)
-        return _Unnamed(self) if name is None else self._named(name)
+            return self.make(name.__name__, {})(name)
+        return self.make(name, {})
 
-    def _named(self, name: str) -> Step:
-        named = {} if self._name_key is None else {self._name_key: name}
-        return Step(f"{self._word} {name}", {**self._attributes, **named})
-
-
-class _Unnamed(Step):
-    """A step made without a name: a decorator takes the function's, a block the kind's."""
-
-    def __init__(self, kind: StepKind) -> None:
-        super().__init__(kind._word, kind._attributes)
-        self._kind = kind
-
-    def __call__(self, function: F) -> F:
-        """Decorate under the function's own name."""
-        return self._kind._named(function.__name__)(function)
+    def make(self, name: str | None, options: dict[str, Any]) -> S:
+        """A step with further arguments for its class; without a name it waits for a function's."""
+        if name is not None:
+            named = {} if self._name_key is None else {self._name_key: name}
+            attributes = {**self._attributes, **named}
+            return self._step(f"{self._word} {name}", attributes, **options)
+        step = self._step(self._word, self._attributes, **options)
+        step._after = lambda found: self.make(found, options)
+        return step
 
 
 def _decorated(step: Step, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -193,14 +242,20 @@ def _decorated(step: Step, function: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(function)
         async def in_coroutine(*args: Any, **kwargs: Any) -> Any:
-            with step.again():
-                return await function(*args, **kwargs)
+            with step.again() as made:
+                made._took(function, args, kwargs)
+                result = await function(*args, **kwargs)
+                made._gave(result)
+                return result
 
         return in_coroutine
 
     @functools.wraps(function)
     def in_function(*args: Any, **kwargs: Any) -> Any:
-        with step.again():
-            return function(*args, **kwargs)
+        with step.again() as made:
+            made._took(function, args, kwargs)
+            result = function(*args, **kwargs)
+            made._gave(result)
+            return result
 
     return in_function

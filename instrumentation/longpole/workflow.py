@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import context as otel
 
+from longpole.branches import Fanout, Hedge
+from longpole.caches import CacheLookup, CacheLookupKind
 from longpole.call import AttributeValue
+from longpole.context import Facts, remaining_s
+from longpole.speculation import Speculation, SpeculationKind
 from longpole.step import Step, StepKind
+from longpole.tools import Tool, ToolKind
 from longpole.vocab import Stage, keys
 
 if TYPE_CHECKING:
@@ -28,12 +33,12 @@ class Run(Step):
     """
 
     def __init__(
-        self, name: str, attributes: dict[str, AttributeValue], inherited: dict[str, AttributeValue]
+        self, name: str, attributes: Facts, inherited: Facts, *, deadline_s: float | None = None
     ) -> None:
-        super().__init__(name, attributes, inherited)
+        super().__init__(name, attributes, inherited, deadline_s=deadline_s)
         self._outcome: dict[str, AttributeValue] = {}
         self._used: list[str] = []
-        self._has_useful = False
+        self._reached: set[str] = set()
 
     def accept(self, **facts: AttributeValue) -> None:
         """The outcome was verified and accepted; ``facts`` say by what (``tests=12``)."""
@@ -49,16 +54,30 @@ class Run(Step):
         """The workflow failed; ``failure_class`` names the kind of failure."""
         self._ends({keys.OUTCOME: "failed", keys.FAILURE_CLASS: failure_class})
 
+    def acknowledged(self) -> None:
+        """The user sees that the request is being worked on; only the first time counts."""
+        self._reach(keys.TIME_TO_ACKNOWLEDGED)
+
     def first_useful_output(self) -> None:
         """The user has something useful now; only the first time counts."""
-        if not self._has_useful:
-            self._has_useful = True
-            self.set(keys.TIME_TO_USEFUL, self.elapsed_ns() / _NS_PER_S)
+        self._reach(keys.TIME_TO_USEFUL)
 
     def used(self, branch: str | Step) -> None:
-        """The outcome uses this branch of a fan-out: a name of yours, or the branch's step."""
+        """The outcome uses this branch of a fan-out or a hedge: its name, or its step."""
         self._used.append(branch.span_id if isinstance(branch, Step) else branch)
         self.set(keys.BRANCH_USED, self._used)
+
+    def remaining_s(self) -> float | None:
+        """Seconds until the workflow's deadline, or an earlier one around it; below 0 when over.
+
+        ``None`` without a deadline, and before the run began.
+        """
+        return None if self.context is None else remaining_s(self.context)
+
+    def _reach(self, key: str) -> None:
+        if key not in self._reached:
+            self._reached.add(key)
+            self.set(key, self.elapsed_ns() / _NS_PER_S)
 
     def _ends(self, outcome: dict[str, AttributeValue]) -> None:
         if not self.is_late():
@@ -66,19 +85,17 @@ class Run(Step):
 
     def begin(self) -> None:
         """Start the root span; the code inside finds this run."""
-        self._outcome, self._used, self._has_useful = {}, [], False
+        self._outcome, self._used, self._reached = {}, [], set()
         super().begin()
         if self.context is not None:
             self.context = otel.set_value(_RUN, self, self.context)
 
-    def finish(self, error: BaseException | None) -> None:
-        """End the root span with its outcome."""
+    def _conclude(self, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, GeneratorExit):
             name = self._outcome.get(keys.FAILURE_CLASS, type(error).__name__)
             self._outcome = {keys.OUTCOME: "failed", keys.FAILURE_CLASS: name}
-        for key, value in self._outcome.items():
-            self.set(key, value)
-        super().finish(error)
+        self._span.set_attributes(self._outcome)
+        super()._conclude(error)
 
 
 def workflow(
@@ -89,6 +106,7 @@ def workflow(
     slo_class: str | None = None,
     prompt_version: str | None = None,
     conversation_id: str | None = None,
+    deadline_s: float | None = None,
 ) -> Run:
     """Make the root of a trace; use it in ``with``, in ``async with`` or as a decorator.
 
@@ -99,6 +117,8 @@ def workflow(
         slo_class: task class: interactive, standard, quality-first, offline, consequential.
         prompt_version: version of the prompt, where one serves the whole workflow.
         conversation_id: conversation or session the request belongs to.
+        deadline_s: seconds the whole may take. Spans inside say what was left of it when they
+            began; nothing is stopped, see :func:`remaining_s`.
     """
     facts = {
         keys.ROUTE: route,
@@ -112,7 +132,7 @@ def workflow(
         keys.OPERATION: "invoke_workflow",
         keys.WORKFLOW_NAME: name,
     }
-    return Run(f"invoke_workflow {name}", attributes, inherited)
+    return Run(f"invoke_workflow {name}", attributes, inherited, deadline_s=deadline_s)
 
 
 def context_executor(max_workers: int | None = None) -> "ThreadPoolExecutor":
@@ -134,27 +154,31 @@ def current_run() -> Run | None:
     return found if isinstance(found, Run) else None
 
 
-tool = StepKind("execute_tool", Stage.TOOL, operation="execute_tool", name_key=keys.TOOL_NAME)
+tool = ToolKind(Tool, "execute_tool", Stage.TOOL, operation="execute_tool", name_key=keys.TOOL_NAME)
 """A tool call."""
 retrieval = StepKind(
-    "retrieval", Stage.RETRIEVAL, operation="retrieval", name_key=keys.DATA_SOURCE_ID
+    Step, "retrieval", Stage.RETRIEVAL, operation="retrieval", name_key=keys.DATA_SOURCE_ID
 )
 """A search in a data source, named by the source."""
-rerank = StepKind("rerank", Stage.RETRIEVAL)
+rerank = StepKind(Step, "rerank", Stage.RETRIEVAL)
 """Ordering what a retrieval found."""
-validation = StepKind("validation", Stage.VALIDATION)
+validation = StepKind(Step, "validation", Stage.VALIDATION)
 """Checking an answer."""
-guardrail = StepKind("guardrail", Stage.VALIDATION)
+guardrail = StepKind(Step, "guardrail", Stage.VALIDATION)
 """Checking an input or an answer against a policy."""
-prompt_assembly = StepKind("prompt_assembly", Stage.OTHER)
+prompt_assembly = StepKind(Step, "prompt_assembly", Stage.OTHER)
 """Building the prompt."""
-admission = StepKind("admission", Stage.ADMISSION)
+admission = StepKind(Step, "admission", Stage.ADMISSION)
 """Waiting to be let through: rate limiter, semaphore, queue of one's own."""
-human_wait = StepKind("human_wait", Stage.HUMAN_WAIT)
+human_wait = StepKind(Step, "human_wait", Stage.HUMAN_WAIT)
 """Waiting for a person."""
-render = StepKind("render", Stage.RENDER)
+render = StepKind(Step, "render", Stage.RENDER)
 """Showing the answer."""
-cache_lookup = StepKind("cache_lookup", Stage.OTHER)
+cache_lookup = CacheLookupKind(CacheLookup, "cache_lookup", Stage.OTHER)
 """A look into a response cache of the application's own."""
-fanout = StepKind("fanout", Stage.OTHER)
-"""Several branches at once; the spans inside are its branches."""
+fanout = StepKind(Fanout, "fanout", Stage.OTHER)
+"""Several branches at once; ``fanout("drafts").branch("a")`` makes one."""
+hedge = StepKind(Hedge, "hedge", Stage.OTHER)
+"""The same request more than once, for the first answer."""
+speculate = SpeculationKind(Speculation, "speculate", Stage.OTHER)
+"""Work started on a guess."""

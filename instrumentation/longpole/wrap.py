@@ -7,21 +7,23 @@ gets two hooks, so ``unwrap`` leaves no trace. Whatever is unknown is left alone
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, TypeVar
 
-from longpole import emit, health, providers
+from longpole import emit, health, imports, providers
 from longpole.errors import UsageError
 from longpole.measure import measured
 from longpole.providers.base import Provider
-from longpole.transport import hook, unhook
 
 T = TypeVar("T")
 Undo = list[Callable[[], None]]
 
 _MARK = "_longpole_undo"
 _constructors: Undo = []
+_under_construction: set[int] = set()
 
 
 def wrap(client: T) -> T:
@@ -37,7 +39,7 @@ def wrap(client: T) -> T:
         provider = _provider_of(client)
         if provider is not None:
             _patch(client, provider, undo)
-            setattr(client, _MARK, undo)
+            vars(client)[_MARK] = undo
             emit.warm()
     except Exception as error:  # noqa: BLE001 - counted; the client stays as it was
         health.swallow("wrap", error)
@@ -50,14 +52,20 @@ def unwrap(client: T) -> T:
 
     Clients that were copied from it while it was wrapped stay wrapped.
     """
-    undo: Undo | None = getattr(client, "__dict__", {}).pop(_MARK, None)
-    if undo is not None:
-        _run(undo)
+    _unwrap(client)
     return client
 
 
+def _unwrap(client: object) -> None:
+    undo: Undo | None = getattr(client, "__dict__", {}).pop(_MARK, None)
+    if undo is not None:
+        _run(undo)
+
+
 def instrument(*names: str) -> None:
-    """Wrap every client that is created from now on.
+    """Wrap every client that is created from now on; no client package is imported for it.
+
+    What is not imported yet is patched right after the application imports it.
 
     Args:
         *names: client packages, for instance ``openai``; without names all supported packages
@@ -68,35 +76,54 @@ def instrument(*names: str) -> None:
     """
     from pkgutil import iter_modules
 
-    known = [info.name for info in iter_modules(providers.__path__) if info.name != "base"]
+    files = [info.name for info in iter_modules(providers.__path__)]
+    known = [name for name in files if name != "base" and not name.startswith("_")]
     for name in names or known:
         if name not in known:
             raise UsageError(f"instrument() knows no '{name}'; known: {', '.join(known)}")
         provider = _load(name)
-        if find_spec(provider.package) is None:
-            if names:
-                raise UsageError(f"instrument('{name}'): {provider.package} is not installed")
-            continue
-        module = import_module(provider.package)
-        if _is_supported(provider):
-            for class_name in provider.classes:
-                _patch_constructor(getattr(module, class_name))
+        if _is_installed(provider.package):
+            home = provider.module or provider.package
+            imports.when_imported(home, functools.partial(_instrument, provider, home))
+        elif names:
+            raise UsageError(f"instrument('{name}'): {provider.package} is not installed")
+
+
+def _instrument(provider: Provider, home: str) -> None:
+    """Patch what makes clients; what an older minor version lacks is skipped."""
+    module = sys.modules[home]
+    if not _is_supported(provider):
+        return
+    for path in provider.classes:
+        with suppress(AttributeError, ModuleNotFoundError):
+            _patch_constructor(functools.reduce(getattr, path.split("."), module))
+    for path in provider.factories:
+        *owners, method = path.split(".")
+        with suppress(AttributeError, ModuleNotFoundError):
+            _patch_factory(functools.reduce(getattr, owners, module), method, provider)
+    if provider.is_module:
+        wrap(module)
+        _constructors.append(functools.partial(_unwrap, module))
 
 
 def uninstrument() -> None:
     """Undo :func:`instrument`; clients that exist stay wrapped."""
+    imports.forget()
     _run(_constructors)
 
 
 # --- finding the provider ----------------------------------------------------------------------
 
 
-def _provider_of(client: object) -> Provider | None:
-    for cls in type(client).__mro__:
-        parts = cls.__module__.split(".")
+def _provider_of(client: Any) -> Provider | None:
+    is_module = isinstance(client, ModuleType)
+    for home in [client] if is_module else type(client).__mro__:
+        parts = (home.__name__ if is_module else home.__module__).split(".")
         for name in ("_".join(parts[:2]), parts[0]):
             if name != "base" and find_spec(f"{providers.__name__}.{name}") is not None:
                 provider = _load(name)
+                if not provider.is_client(client):
+                    break
                 return provider if _is_supported(provider) else None
     kind = f"{type(client).__module__}.{type(client).__qualname__}"
     health.warn_once(f"client:{kind}", f"longpole.wrap() knows no {kind}: it is left as it is")
@@ -111,7 +138,11 @@ def _load(name: str) -> Provider:
 
 
 def _is_supported(provider: Provider) -> bool:
-    version = str(getattr(sys.modules.get(provider.package), "__version__", "?"))
+    version = str(getattr(sys.modules.get(provider.package), "__version__", None))
+    if not version[:1].isdigit():
+        from importlib import metadata  # slow to import, and rarely needed
+
+        version = metadata.version(provider.distribution or provider.package)
     major = version.partition(".")[0]
     if major.isdigit() and int(major) in provider.majors:
         return True
@@ -123,38 +154,41 @@ def _is_supported(provider: Provider) -> bool:
     return False
 
 
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # the package that holds it is missing
+        return False
+
+
 # --- patching ----------------------------------------------------------------------------------
 
 
 def _patch(client: Any, provider: Provider, undo: Undo) -> None:
     for method in provider.methods:
         *path, name = method.path.split(".")
-        owner = functools.reduce(getattr, path, client)
-        original = getattr(owner, name)
+        owner = client
+        for step in path:
+            owner = getattr(owner, step, None)
+        original = getattr(owner, name, None)
+        if original is None:
+            continue
         _shadow(owner, name, measured(original, client, provider, method), undo)
-        _forget(owner, method.caches)  # they hold the method as it was
-        undo.append(functools.partial(_forget, owner, method.caches))
     for name in provider.copies:
         _shadow(client, name, _wrapping(getattr(client, name)), undo)
-    http_client = provider.http_client(client)
-    if http_client is not None:
-        hook(http_client)
-        undo.append(functools.partial(unhook, http_client))
+    if provider.prepare is not None:
+        undo.extend(provider.prepare(client))
+    undo.extend(provider.attach(client))
 
 
 def _shadow(owner: Any, name: str, value: object, undo: Undo) -> None:
     """Set an instance attribute over a method, and note how to undo it."""
     own = vars(owner)
     if name in own:
-        undo.append(functools.partial(setattr, owner, name, own[name]))
+        undo.append(functools.partial(own.__setitem__, name, own[name]))
     else:
-        undo.append(functools.partial(delattr, owner, name))
-    setattr(owner, name, value)
-
-
-def _forget(owner: Any, names: tuple[str, ...]) -> None:
-    for name in names:
-        vars(owner).pop(name, None)
+        undo.append(functools.partial(own.pop, name))
+    own[name] = value
 
 
 def _wrapping(copy: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,12 +208,34 @@ def _patch_constructor(cls: Any) -> None:
 
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it becomes one
-        original(self, *args, **kwargs)
+        if id(self) in _under_construction:  # by a subclass that is patched too
+            original(self, *args, **kwargs)
+            return
+        _under_construction.add(id(self))
+        try:
+            original(self, *args, **kwargs)
+        finally:
+            _under_construction.discard(id(self))
         wrap(self)
 
     setattr(__init__, _MARK, True)
     cls.__init__ = __init__
     _constructors.append(functools.partial(setattr, cls, "__init__", original))
+
+
+def _patch_factory(owner: Any, name: str, provider: Provider) -> None:
+    original = getattr(owner, name)
+    if hasattr(original, _MARK):
+        return
+
+    @functools.wraps(original)
+    def factory(*args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
+        return wrap(made) if provider.is_client(made) else made
+
+    setattr(factory, _MARK, True)
+    setattr(owner, name, factory)
+    _constructors.append(functools.partial(setattr, owner, name, original))
 
 
 def _run(undo: Undo) -> None:

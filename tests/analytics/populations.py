@@ -28,6 +28,7 @@ def shop(num_traces, *, seed=0, has_fault=True, prefill_ms=300.0, extra_input_to
         traces.append(
             {
                 "trace_id": trace_id,
+                "start_ns": number * 1_000_000_000,
                 "route": route,
                 "route_version": None,
                 "prompt_version": "v2" if is_new else "v1",
@@ -45,7 +46,19 @@ def shop(num_traces, *, seed=0, has_fault=True, prefill_ms=300.0, extra_input_to
         calls.append(
             {
                 "trace_id": trace_id,
+                "span_id": f"{number:016x}",
+                "start_ns": number * 1_000_000_000,
+                "end_ns": number * 1_000_000_000 + int(1e6 * sum(times.values())),
+                "provider": "local",
                 "ttft_ms": ttft_ms,
+                "ttfv_ms": ttft_ms,
+                "tpot_ms": times["later_decode"] / 11,
+                "num_chunks": 12,
+                "tokens_per_chunk": 1.0,
+                "num_attempts": 1,
+                "stall_ms": 0.0,
+                "chunk_gap_max_ms": 30.0,
+                "error_type": None,
                 "input_tokens": input_tokens,
                 "cached_input_tokens": 0 if is_slow else 320,
                 "output_tokens": 12,
@@ -55,4 +68,8 @@ def shop(num_traces, *, seed=0, has_fault=True, prefill_ms=300.0, extra_input_to
             }
         )
     schema = {"route_version": pl.String, "flags": pl.List(pl.String)}
-    return pl.DataFrame(traces, schema_overrides=schema), pl.DataFrame(stages), pl.DataFrame(calls)
+    return (
+        pl.DataFrame(traces, schema_overrides=schema),
+        pl.DataFrame(stages),
+        pl.DataFrame(calls, schema_overrides={"error_type": pl.String}),
+    )

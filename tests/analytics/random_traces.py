@@ -21,7 +21,7 @@ def any_trace(random: Random, trace_id: str) -> list[Span]:
     """A trace in which anything may be wrong; nothing is, of a quarter."""
     is_messy = random.random() < 0.75
     ids = [f"{random.getrandbits(64):016x}" for _ in range(random.choice([1, 2, 4, 8, 14]))]
-    length_ns = random.choice([12, 60, 2_000, 300 * MS])
+    length_ns = random.choice([12, 60, 2_000, 4 * MS, 300 * MS])
     call_share = random.choice([0.0, 0.2, 0.6, 0.9])
     clocks = random.choice([["a"], ["a"], ["a", None], ["a", "b"], ["a", "b", "c", None]])
     spans = []

@@ -8,6 +8,7 @@ from longpole_analytics.critical_path import critical_path, walk
 from longpole_analytics.prepare import prepare
 from longpole_analytics.whatif import slack, what_if
 
+from .naive import linked_path, naive_path
 from .traces import messy_path_spans, well_formed
 
 OVERHANGS = st.sampled_from(["detach", "clip"])
@@ -43,44 +44,11 @@ def test_the_naive_recursive_definition_agrees(spans, overhang, tolerance):
     assert segments == naive_path(spans, overhang, tolerance or 0)
 
 
-def naive_path(spans, overhang, tolerance):
-    """The definition word by word: recursive, and quadratic in the number of siblings."""
-    by_id = {span.span_id: span for span in spans}
-    found = []
-
-    def is_blocking(child):
-        parent = by_id[child.parent_id]
-        overhangs = overhang == "detach" and child.end_ns > parent.end_ns
-        return not child.is_detached and not overhangs
-
-    def visit(span, low, high):
-        cursor = high
-        cut = {
-            child.span_id: (max(child.start_ns, low), min(child.end_ns, high))
-            for child in spans
-            if child.parent_id == span.span_id and is_blocking(child)
-        }
-        while True:
-            candidates = [
-                (-end, start, span_id)
-                for span_id, (start, end) in cut.items()
-                if end > start and start < cursor and end <= cursor + tolerance
-            ]
-            if not candidates:
-                break
-            negative_end, start, span_id = min(candidates)
-            end = min(-negative_end, cursor)
-            if end < cursor:
-                found.append((span.span_id, end, cursor))
-            visit(by_id[span_id], start, end)
-            cursor = start
-            del cut[span_id]
-        if cursor > low:
-            found.append((span.span_id, low, cursor))
-
-    root = by_id["r"]
-    visit(root, root.start_ns, root.end_ns)
-    return found
+@settings(deadline=None, max_examples=300)
+@given(messy_path_spans, OVERHANGS)
+def test_another_algorithm_finds_the_same_path(spans, overhang):
+    tree = prepare(spans, overhang=overhang)
+    assert walk(tree, 0) == linked_path(tree)
 
 
 @settings(deadline=None, max_examples=150)

@@ -3,9 +3,12 @@
 import pytest
 
 from longpole.vocab import Kind
+from longpole_analytics.critical_path import walk
 from longpole_analytics.prepare import SYNTHETIC_ROOT_NAME, distinct, prepare
 from longpole_analytics.skew import MAX_SHIFT_NS
 from longpole_analytics.tree import PathSpan
+
+from .traces import MS
 
 
 def root_of(tree):
@@ -107,7 +110,7 @@ class TestRoot:
         assert waited_for(tree) == {"a", "b"}
 
 
-def pair(child_start, child_end, *, parent=(0, 100)):
+def pair(child_start, child_end, *, parent=(0, 100 * MS)):
     return prepare(
         [
             PathSpan("p", None, *parent, instance="app"),
@@ -123,6 +126,7 @@ class TestClockSkew:
         [((10, 90), 0), ((-30, 40), 30), ((50, 120), -20), ((0, 100), 0)],
     )
     def test_the_smallest_shift_that_fits_moves_the_whole_clock(self, child, shift):
+        child, shift = (child[0] * MS, child[1] * MS), shift * MS
         tree = pair(*child)
         assert times(tree)["c"] == (child[0] + shift, child[1] + shift)
         assert times(tree)["below"] == (child[0] + shift + 1, child[1] + shift - 1)
@@ -131,30 +135,30 @@ class TestClockSkew:
         assert "skew_uncertain" not in tree.marks
 
     def test_a_child_too_long_to_fit_is_centred_and_uncertain(self):
-        tree = pair(10, 130)
-        assert times(tree)["c"] == (-10, 110)
+        tree = pair(10 * MS, 130 * MS)
+        assert times(tree)["c"] == (-10 * MS, 110 * MS)
         assert tree.marks["skew_uncertain"] == 1
 
     def test_all_pairs_between_two_clocks_count_together(self):
         tree = prepare(
             [
-                PathSpan("r", None, 0, 1000, instance="app"),
-                PathSpan("a", "r", 95, 195, instance="engine"),
-                PathSpan("p", "r", 500, 600, instance="app"),
-                PathSpan("b", "p", 460, 540, instance="engine"),
+                PathSpan("r", None, 0 * MS, 1000 * MS, instance="app"),
+                PathSpan("a", "r", 95 * MS, 195 * MS, instance="engine"),
+                PathSpan("p", "r", 500 * MS, 600 * MS, instance="app"),
+                PathSpan("b", "p", 460 * MS, 540 * MS, instance="engine"),
             ]
         )
-        assert tree.shifts_ns == {"engine": 40}
+        assert tree.shifts_ns == {"engine": 40 * MS}
 
     def test_a_third_clock_is_placed_on_the_shifted_second(self):
         tree = prepare(
             [
-                PathSpan("r", None, 0, 100, instance="app"),
-                PathSpan("g", "r", -50, 40, instance="gateway"),
-                PathSpan("e", "g", -45, 35, instance="engine"),
+                PathSpan("r", None, 0 * MS, 100 * MS, instance="app"),
+                PathSpan("g", "r", -50 * MS, 40 * MS, instance="gateway"),
+                PathSpan("e", "g", -45 * MS, 35 * MS, instance="engine"),
             ]
         )
-        assert tree.shifts_ns == {"gateway": 50, "engine": 45}
+        assert tree.shifts_ns == {"gateway": 50 * MS, "engine": 45 * MS}
 
     def test_more_than_a_second_is_not_believed(self):
         child = 2 * MAX_SHIFT_NS
@@ -166,11 +170,24 @@ class TestClockSkew:
     def test_a_detached_child_says_nothing_about_clocks(self):
         tree = prepare(
             [
-                PathSpan("p", None, 0, 100, instance="app"),
-                PathSpan("c", "p", 200, 300, instance="worker", is_detached=True),
+                PathSpan("p", None, 0 * MS, 100 * MS, instance="app"),
+                PathSpan("c", "p", 200 * MS, 300 * MS, instance="worker", is_detached=True),
             ]
         )
         assert tree.shifts_ns == {}
+
+    @pytest.mark.parametrize("off", [(-1, 50), (50, 101), (-1, 101)])
+    def test_less_than_a_millisecond_is_no_sign_of_two_clocks(self, off):
+        start, end = (time * MS + (1 if time < 0 else -1 if time > 100 else 0) for time in off)
+        tree = pair(start, end)
+        assert times(tree)["c"] == (start, end)
+        assert (tree.marks, tree.shifts_ns) == ({}, {})
+        assert waited_for(tree) == {"c", "below"}
+        assert sum(end - start for _, start, end in walk(tree)) == 100 * MS
+
+    def test_a_millisecond_is(self):
+        tree = pair(50 * MS, 101 * MS)
+        assert (tree.marks, tree.shifts_ns) == ({"clock_skew": 1}, {"engine": -MS})
 
 
 class TestBlocking:
@@ -186,12 +203,12 @@ class TestBlocking:
     def test_overhang_in_another_process_is_clipped(self):
         tree = prepare(
             [
-                PathSpan("p", None, 0, 100, instance="app"),
-                PathSpan("a", "p", 10, 90, instance="db"),
-                PathSpan("c", "p", 0, 120, instance="db"),
+                PathSpan("p", None, 0 * MS, 100 * MS, instance="app"),
+                PathSpan("a", "p", 10 * MS, 90 * MS, instance="db"),
+                PathSpan("c", "p", 0 * MS, 120 * MS, instance="db"),
             ]
         )
-        assert times(tree)["c"] == (-10, 110)
+        assert times(tree)["c"] == (-10 * MS, 110 * MS)
         assert waited_for(tree) == {"a", "c"}
         assert tree.marks["overhang_clipped"] == 1
 

@@ -86,7 +86,19 @@ def engine(span_id, parent_id, start_ms, phases_ms, **facts):
 _IDS = [f"s{number}" for number in range(12)]
 _TIMES = st.integers(0, 60)
 
-messy_path_spans = st.lists(
+
+def _at_scale(found):
+    """Ticks as nanoseconds, or so long that clocks differ by more than a tolerance."""
+    spans, tick_ns = found
+    return [
+        s._replace(
+            start_ns=s.start_ns * tick_ns, end_ns=None if s.end_ns is None else s.end_ns * tick_ns
+        )
+        for s in spans
+    ]
+
+
+_messy_in_ticks = st.lists(
     st.builds(
         PathSpan,
         span_id=st.sampled_from(_IDS),
@@ -101,6 +113,7 @@ messy_path_spans = st.lists(
     ),
     max_size=14,
 )
+messy_path_spans = st.tuples(_messy_in_ticks, st.sampled_from([1, 60_000, MS])).map(_at_scale)
 """Any mess: duplicates, cycles, lost parents, negative and unfinished spans, skewed clocks."""
 
 

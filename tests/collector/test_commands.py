@@ -31,6 +31,7 @@ def test_import_then_query(run, data):
         "num_new": 0,
         "num_rejected": 0,
         "reason": "",
+        "num_events": 0,
     }
     done = run(query, "SELECT count(*) AS n FROM spans", "--db", "d", "--json")
     assert json.loads(done.stdout)["rows"] == [[3]]
@@ -73,7 +74,7 @@ def test_a_jaeger_file_is_imported_and_its_bad_span_told(run, data, tmp_path):
     (tmp_path / "traces.json").write_text(json.dumps(document))
     done = run(import_files, "traces.json")
     assert (done.exit_code, done.stdout) == (0, "files 1  spans 3  new 3  rejected 1\n")
-    assert done.stderr.startswith("rejected spans: trace 2, span 1: spanID 'not hex'")
+    assert done.stderr.startswith("rejected: trace 2, span 1: spanID 'not hex'")
 
 
 def test_rejected_spans_are_told_on_stderr(run, otlp, tmp_path):

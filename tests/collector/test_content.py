@@ -9,13 +9,12 @@ from longpole.vocab import Span, keys
 from longpole_collector.content import (
     KEY_FILE,
     MAX_VALUE_CHARS,
-    Action,
     Policy,
     Scrubber,
-    action,
     load_key,
     policy_of,
 )
+from longpole_collector.content_keys import Action, action
 from longpole_collector.decode.raw import RawEvent, RawLink
 from longpole_collector.health import Health
 from longpole_collector.settings import ProjectSettings, load_settings
@@ -248,7 +247,7 @@ def test_a_projects_policy_is_read_from_the_configuration(tmp_path, monkeypatch)
     assert load_settings().project("default").content == "drop"
     assert policy_of(tmp_path / "db" / "projects" / "web").rules == ("EMP-[0-9]+",)
     assert policy_of(tmp_path / "db").content == "drop"
-    for bad in ('content = "kep"', "contnt = 5"):
+    for bad in ('content = "kep"', "contnt = 5", "keep_days = 0"):
         file.write_text(f"[collector.projects.web]\n{bad}\n")
         with pytest.raises(UsageError, match=r"projects\.web"):
             load_settings()
@@ -332,4 +331,4 @@ def test_kept_content_is_in_the_folder_and_who_said_it_is_not(otlp, settings, co
         send_all(otlp, collector.url)
     assert in_store(settings.db, "hush-hush") != []
     assert in_store(settings.db, "jo-jo-17") == []
-    assert "project 'default' stores prompts and answers (keep)" in caplog.messages
+    assert "project 'default' stores prompts and answers (keep for 7 days)" in caplog.messages

@@ -1,15 +1,20 @@
 """The folder of day files: midnight, late spans, damage, retention, rewriting, backup."""
 
 import shutil
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import product
 
 import duckdb
 import pytest
 
 from longpole.errors import BadInput, Unreachable
+from longpole.vocab import Trace, TraceStage
 from longpole_collector.stores import keeping
-from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.stores.duckdb import DuckStore, add_rows
 from longpole_collector.stores.keeping import Retention
+from longpole_collector.stores.rollups import Rollups
+from longpole_collector.stores.schema import SPANS, STAGES, TRACES, to_arrow
 from longpole_collector.wal import Position
 
 DAY_NS = 86_400 * 1_000_000_000
@@ -65,8 +70,6 @@ def test_a_span_sent_again_another_day_is_not_stored_twice(week, received):
 
 
 def test_the_place_in_the_log_is_the_latest_of_all_files(folder, received):
-    from longpole_collector.stores.schema import SPANS, to_arrow
-
     store = DuckStore(folder)
     store.insert(to_arrow(SPANS, received(0, "a")), Position(1, 9))
     store.insert(to_arrow(SPANS, received(1, "b")), Position(2, 5))
@@ -120,6 +123,115 @@ def test_a_rewritten_day_has_the_same_rows_in_one_file(week, folder):
     week.close()
     store = DuckStore(folder)
     assert store.sql("SELECT * FROM spans ORDER BY ALL") == before
+    store.close()
+
+
+def test_what_a_rewritten_file_leaves_out_reads_as_it_was(folder, otlp):
+    (span,) = otlp.canonical(otlp.span())
+    texts = (None, "", "[]", '[{"name":"\\u001e"}]')
+    times = (None, 0, 1, 7)
+    spans = [
+        span._replace(
+            span_id=f"{number + 1:016x}",
+            is_model_call=number % 3 == 0,
+            first_chunk_ns=first,
+            ttft_ns=ttft,
+            attributes={"a": "\x1e"} if number % 2 else {},
+            events=None if events == "" else events,
+            links=None if links == "" else links,
+        )
+        for number, (first, ttft, events, links) in enumerate(product(times, times, texts, texts))
+    ]
+    store = DuckStore(folder)
+    store.append(spans)
+    (day,) = store.days
+    asked = (
+        "SELECT * FROM spans ORDER BY ALL",
+        "SELECT span_id FROM spans WHERE first_chunk_ns = ttft_ns ORDER BY ALL",
+        "SELECT span_id FROM spans WHERE events IS NULL AND links IS NOT NULL ORDER BY ALL",
+    )
+    before = [store.sql(query) for query in asked]
+    assert keeping.rewrite(store, day)
+    assert [store.sql(query) for query in asked] == before
+    store.close()
+
+
+def test_roll_ups_in_a_rewritten_file_read_as_they_were_and_may_be_replaced(folder, otlp):
+    spans = otlp.canonical(otlp.span(), otlp.span(), otlp.span())
+    ids = sorted({span.trace_id for span in spans})
+    assert len(ids) == 3
+    store = DuckStore(folder)
+    store.append(spans)
+    trace = dict.fromkeys(Trace._fields) | {"root_name": "r", "long_pole": "tool", "flags": []}
+    walls = ((5, 9, 4), (5, 9, 3), (5, 5, 0))  # the second as no roll-up would have it
+    traces = [
+        Trace(**trace | {"trace_id": i, "start_ns": s, "end_ns": e, "wall_ns": w})
+        for i, (s, e, w) in zip(ids, walls, strict=True)
+    ]
+    stages = [TraceStage(i, "tool", 4, total) for i, total in zip(ids, (4, 6, 0), strict=True)]
+    rollups = Rollups(store)
+    rollups.replace(rows_of(traces), to_arrow(STAGES, stages), {})
+    (day,) = store.days
+    asked = ("SELECT * FROM traces ORDER BY ALL", "SELECT * FROM trace_stages ORDER BY ALL")
+    before = [store.sql(query) for query in asked]
+    assert keeping.rewrite(store, day)
+    assert [store.sql(query) for query in asked] == before
+    again = [row._replace(total_ns=4) for row in stages]
+    rollups.replace(rows_of(traces), to_arrow(STAGES, again), rollups.places(ids))
+    (day,) = [day for day in store.days if day.is_sorted]
+    assert store.sql(asked[0]) == before[0]
+    assert store.sql("SELECT DISTINCT total_ns AS n FROM trace_stages")["n"].to_pylist() == [4]
+    store.close()
+
+
+def rows_of(traces):
+    rows = to_arrow(TRACES, traces)
+    for name in TRACES.computed:
+        rows = rows.append_column(name, rows["start_ns"])
+    return rows
+
+
+def test_a_file_gets_the_columns_that_its_spans_have(folder, received):
+    plain, full = received(0, "plain", "full")
+    full = full._replace(num_stalls=2, cache_state="hit", is_cold_start=True)
+    store = DuckStore(folder)
+    (day,) = [store.days.of(FIRST_NS)]
+    columns = lambda: {  # noqa: E731
+        row[0] for row in store.cursor().execute(f"DESCRIBE {day.catalog}.span_rows").fetchall()
+    }
+    store.append([plain])
+    assert not {"num_stalls", "cache_state", "is_cold_start"} & columns()
+    asked = "SELECT name, num_stalls, cache_state, is_cold_start FROM spans ORDER BY name DESC"
+    with store.stream(asked) as stream:  # begun before, it ends undisturbed
+        store.append([full])
+        assert sum(batch.num_rows for batch in stream.batches) == 1
+    assert {"num_stalls", "cache_state", "is_cold_start"} <= columns()
+    assert "outcome" not in columns()
+    truth = [("plain", None, None, None), ("full", 2, "hit", True)]
+    assert [tuple(row.values()) for row in store.sql(asked).to_pylist()] == truth
+    store.close()
+    store = DuckStore(folder)
+    assert "outcome" not in columns()
+    assert store.append([full._replace(span_id="ab" * 8, outcome="failed")]) == 1
+    assert store.sql("SELECT outcome FROM spans WHERE outcome IS NOT NULL").num_rows == 1
+    assert keeping.rewrite(store, store.latest_day())
+    assert [tuple(row.values()) for row in store.sql(asked).to_pylist()] == [*truth, truth[1]]
+    store.close()
+
+
+def test_a_column_whose_spans_were_taken_back_comes_with_the_next_ones(folder, received):
+    (span,) = received(0, "a")
+    rows = to_arrow(SPANS, [span._replace(num_stalls=1)])
+    store = DuckStore(folder)
+    day = store.days.of(FIRST_NS)
+    with suppress(KeyError), store.transaction(day) as writer:
+        add_rows(writer, day, rows)
+        raise KeyError
+    assert names(store) == []
+    assert store.insert(rows).num_rows == 1
+    store.close()
+    store = DuckStore(folder)
+    assert store.sql("SELECT num_stalls FROM spans")["num_stalls"].to_pylist() == [1]
     store.close()
 
 
@@ -212,13 +324,13 @@ def test_a_new_column_of_a_record_is_added_to_old_files(week, folder, received):
     week.close()
     for name in days(folder)[:2]:
         with duckdb.connect(str(folder / name)) as connection:
-            connection.execute("ALTER TABLE span_rows DROP COLUMN tpot_ms")
+            connection.execute("ALTER TABLE span_rows DROP COLUMN links")
     reader = DuckStore(folder, is_read_only=True)
-    assert reader.sql("SELECT tpot_ms FROM spans")["tpot_ms"].to_pylist() == [None] * 7
+    assert reader.sql("SELECT links FROM spans")["links"].to_pylist() == [None] * 7
     reader.close()
     store = DuckStore(folder)
     store.append(received(0, "new"))
-    assert store.sql("SELECT tpot_ms FROM spans").num_rows == 8
+    assert store.sql("SELECT links FROM spans").num_rows == 8
     store.close()
 
 

@@ -5,16 +5,20 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from longpole.cli import main
 from longpole.errors import UsageError
 from longpole_collector.files import write_parquet
+from longpole_collector.keys import listed
+from longpole_collector.stores.remote import RemoteReader
 from longpole_dashboard import commands, processes
 
 from .conftest import MemoryStore
@@ -97,6 +101,35 @@ def test_serve_starts_both_gives_way_on_a_taken_port_and_stops_with_0(
             assert shell.err.read_text().endswith("stopping\n")
             assert not any(is_alive(pid) for pid in started)
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads a child's environment from /proc")
+def test_serve_shows_one_project_by_a_key_that_ends_with_it(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    store.add(agent_trace())
+    write_parquet(store, tmp_path / "spans.parquet")
+    words = ["import", "--db", str(folder), "--project", "shop", str(tmp_path / "spans.parquet")]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    with running(tmp_path, *serve(tmp_path, processes.free_port(0)), "--project", "shop") as shell:
+        url = shell.said(r"collector ready  (http://\S+) ")[1]
+        shell.said(r"dashboard ready  (\S+) ")
+        dashboard = max(children_of(shell.process.pid))
+        told = Path(f"/proc/{dashboard}/environ").read_text().split("\0")
+        (key,) = [
+            word.partition("=")[2] for word in told if word.startswith("LONGPOLE_COLLECTOR_API_KEY")
+        ]
+        for shown, num in ((key, 1), (None, 0)):
+            with closing(RemoteReader(url, shown)) as reader:
+                assert reader.sql("SELECT * FROM traces").num_rows == num
+        (known,) = listed(folder)
+        assert (known.project, known.scope) == ("shop", "read")
+        shell.process.send_signal(signal.SIGTERM)
+        assert shell.ended() == 0
+    assert listed(folder) == []
+    done = CliRunner().invoke(main, ["serve", "--db", str(folder), "--project", "Sh/op"])
+    assert (done.exit_code, "project 'Sh/op'" in done.stderr) == (2, True)
 
 
 def test_serve_notices_a_child_that_dies(tmp_path: Path) -> None:

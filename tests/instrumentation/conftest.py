@@ -1,5 +1,4 @@
 import asyncio
-import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,32 +12,22 @@ import longpole
 from longpole import health, record, settings
 from longpole.testing import Spans, capture_spans
 
+sys.path.append(str(Path(__file__).parent))  # where the fake servers are
+
+import fake_openai
+
 MESSAGES = [{"role": "user", "content": "a secret question"}]
-
-
-def _load_fake() -> ModuleType:
-    name = "longpole_fake_openai"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(
-            name, Path(__file__).parent / "fake_openai.py"
-        )
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
 
 
 @pytest.fixture(scope="session")
 def fake() -> ModuleType:
     """The module of the fake server, for its constants."""
-    return _load_fake()
+    return fake_openai
 
 
 @pytest.fixture(scope="session")
-def _server(fake: ModuleType) -> Iterator[Any]:
-    with fake.serving() as server:
+def _server() -> Iterator[Any]:
+    with fake_openai.FakeOpenAI.serving() as server:
         yield server
 
 

@@ -1,20 +1,17 @@
-"""A local server that speaks the real chat-completions protocol, with scenarios by model name.
+"""A local server that speaks OpenAI's real protocols, with scenarios by model name.
 
-A fake at the network edge only: HTTP/1.1, chunked server-sent events, OpenAI's JSON. Run as a
-script it prints its port and serves until its stdin closes (for the benchmark).
+Run as a script it prints its port and serves until its stdin closes (for the benchmark).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
-import threading
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from typing import Any
+
+import fake_responses
+from fake_server import WAIT_S, FakeServer, Out, Received
 
 USAGE = {
     "prompt_tokens": 1456,
@@ -23,21 +20,12 @@ USAGE = {
     "prompt_tokens_details": {"cached_tokens": 1280},
     "completion_tokens_details": {"reasoning_tokens": 0},
 }
-WAIT_S = 0.12
 RETRY_AFTER_MS = 40
+RETRY = {"Retry-After-Ms": RETRY_AFTER_MS}
 
 Event = tuple[float, Any]
 """Seconds to wait, then a delta, a whole chunk under ``chunk``, or one of the words below."""
 CUT, NO_DONE = "cut", "no_done"
-
-
-@dataclass
-class Received:
-    """One request as the server saw it."""
-
-    headers: dict[str, str]
-    body: dict[str, Any]
-    at_ns: int = field(default_factory=time.perf_counter_ns)
 
 
 def _delta(**delta: Any) -> dict[str, Any]:
@@ -58,6 +46,9 @@ def _tool(**function: str) -> Event:
 
 
 TOOL_STOP: Event = (0.0, {"delta": {}, "finish_reason": "tool_calls", "index": 0})
+
+FILTERED = {"id": "", "model": "", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]}
+"""Azure's first chunk."""
 
 STREAMS: dict[str, list[Event]] = {
     "plain": [ROLE, *_text(10, 0.002), STOP],
@@ -87,6 +78,11 @@ STREAMS: dict[str, list[Event]] = {
     "no-finish": [ROLE, *_text(3), (0.0, NO_DONE)],
     "slow": [ROLE, *_text(200, 0.02), STOP],
     "no-usage": [ROLE, *_text(3), STOP],
+    "filtered": [(0.0, {"chunk": FILTERED}), ROLE, *_text(3), STOP],
+    "thought": [ROLE, (0.0, _delta(reasoning="let me see")), *_text(1, 0.02), STOP],
+    "custom-tool": [ROLE, _tool(name="search"), TOOL_STOP],
+    "refused": [ROLE, (0.0, _delta(refusal="no")), STOP],
+    "bare": [(0.0, {"chunk": {"object": "chat.completion.chunk"}}), *_text(3), STOP],
 }
 USAGE_OF: dict[str, dict[str, Any] | None] = {
     "one-token": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6},
@@ -97,6 +93,19 @@ USAGE_OF: dict[str, dict[str, Any] | None] = {
         "total_tokens": 135,
         "completion_tokens_details": {"reasoning_tokens": 94},
     },
+    "deepseek": {
+        "prompt_tokens": 1456,
+        "completion_tokens": 30,
+        "total_tokens": 1486,
+        "prompt_cache_hit_tokens": 1280,
+        "prompt_cache_miss_tokens": 176,
+    },
+    "absurd": {
+        "prompt_tokens": -5,
+        "completion_tokens": "many",
+        "prompt_tokens_details": {"cached_tokens": 1e99},
+        "completion_tokens_details": {"reasoning_tokens": None},
+    },
 }
 FAILURES: dict[str, tuple[int, str]] = {
     "bad-request": (400, "messages: too long"),
@@ -104,118 +113,77 @@ FAILURES: dict[str, tuple[int, str]] = {
 }
 
 
-class FakeOpenAI:
-    """The server, on a thread of its own; ``requests`` holds what it received."""
-
-    def __init__(self) -> None:
-        self.requests: list[Received] = []
-        self._tries: dict[str, int] = {}
-        self._ready = threading.Event()
-        self._loop = asyncio.new_event_loop()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self.port = 0
+class FakeOpenAI(FakeServer):
+    """OpenAI's API and that of hosts compatible with it."""
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{super().base_url}/v1"
 
-    def start(self) -> None:
-        self._thread.start()
-        assert self._ready.wait(10)
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", 0))
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        self._loop.run_forever()
-        server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        with suppress(asyncio.CancelledError):
-            self._loop.run_until_complete(asyncio.sleep(0.01))
-        self._loop.close()
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while await self._answer(reader, writer):
-                pass
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
-        body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))))
-        self.requests.append(Received(headers, body))
-        model = body["model"]
-        tries = self._tries[model] = self._tries.get(model, 0) + 1
-        if model == "redirect" and not head[0].split()[1].endswith("/moved"):
-            writer.write(
-                f"HTTP/1.1 307 X\r\nLocation: {self.base_url}/moved\r\n"
-                "Content-Length: 0\r\n\r\n".encode()
-            )
-            return True
-        if model == "retry-twice" and tries % 3:
-            self._json(writer, 429, {"error": {"message": "slow down", "code": "rate_limit"}})
+    async def respond(self, request: Received, out: Out) -> None:
+        body = request.body
+        model, path = body["model"], request.path.partition("?")[0]
+        is_text = path.endswith("/v1/completions")
+        if model == "redirect" and not path.endswith("/moved"):
+            await out.bytes(b"", 307, {"Location": f"{self.base_url}/moved"})
+        elif model == "retry-twice" and self.tries(model) % 3:
+            error = {"message": "slow down", "code": "rate_limit"}
+            await out.json({"error": error}, 429, RETRY)
         elif model == "no-stream-options" and "stream_options" in body:
-            self._json(writer, 400, {"error": {"message": "Unknown field: stream_options"}})
+            await out.json({"error": {"message": "Unknown field: stream_options"}}, 400, RETRY)
         elif model in FAILURES:
             status, message = FAILURES[model]
-            self._json(writer, status, {"error": {"message": message}})
+            await out.json({"error": {"message": message}}, status, RETRY)
+        elif path.endswith("/responses"):
+            await fake_responses.respond(model, bool(body.get("stream")), out)
+        elif path.endswith("/embeddings"):
+            await out.json(_embeddings(model))
         elif body.get("stream"):
-            return await self._stream(writer, model, body)
+            await _stream(out, model, body, is_text=is_text)
         else:
-            self._json(writer, 200, _completion(model))
-        await writer.drain()
-        return True
-
-    def _json(self, writer: asyncio.StreamWriter, status: int, document: dict[str, Any]) -> None:
-        data = json.dumps(document).encode()
-        writer.write(
-            f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n"
-            f"Retry-After-Ms: {RETRY_AFTER_MS}\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-            + data
-        )
-
-    async def _stream(self, writer: asyncio.StreamWriter, model: str, body: dict[str, Any]) -> bool:
-        if model == "late-headers":
-            await asyncio.sleep(WAIT_S)
-        writer.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\n"
-        )
-        async for event in _events(model, body):
-            if event is CUT:
-                await writer.drain()
-                writer.transport.abort()
-                return False
-            data = f"data: {event}\n\n".encode()
-            writer.write(b"%x\r\n%s\r\n" % (len(data), data))
-            if not model.startswith("burst:"):
-                await writer.drain()
-        writer.write(b"0\r\n\r\n")
-        await writer.drain()
-        return True
+            await out.json(_completion(model, is_text=is_text))
 
 
-def _completion(model: str) -> dict[str, Any]:
+async def _stream(out: Out, model: str, body: dict[str, Any], is_text: bool) -> None:
+    if model == "late-headers":
+        await asyncio.sleep(WAIT_S)
+    out.begin("text/event-stream")
+    async for event in _events(model, body, is_text):
+        if event is CUT:
+            await out.cut()
+        elif model.startswith("burst:"):
+            out.write(f"data: {event}\n\n".encode())
+        else:
+            await out.sse(event)
+    await out.end()
+
+
+def _as_text(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice of a chat as one of a completion."""
+    delta = choice["delta"]
+    return {**choice, "delta": None, "text": delta.get("content", "")}
+
+
+def _completion(model: str, is_text: bool) -> dict[str, Any]:
     message = {"role": "assistant", "content": '{"answer": 42}'}
+    said = {"text": "a"} if is_text else {"message": message}
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 1,
         "model": f"{model}-2026",
         "service_tier": "default",
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "finish_reason": "stop", **said}],
         "usage": USAGE_OF.get(model, USAGE),
+    }
+
+
+def _embeddings(model: str) -> dict[str, Any]:
+    return {
+        "object": "list",
+        "model": f"{model}-2026",
+        "data": [{"object": "embedding", "index": 0, "embedding": [0.5, 0.25]}],
+        "usage": {"prompt_tokens": 7, "total_tokens": 7},
     }
 
 
@@ -232,7 +200,7 @@ def _chunk(model: str, choices: list[dict[str, Any]], **more: Any) -> str:
     )
 
 
-async def _events(model: str, body: dict[str, Any]) -> AsyncIterator[str]:
+async def _events(model: str, body: dict[str, Any], is_text: bool) -> AsyncIterator[str]:
     if model.startswith("burst:"):
         events = [ROLE, *_text(int(model.partition(":")[2])), STOP]
     else:
@@ -245,24 +213,14 @@ async def _events(model: str, body: dict[str, Any]) -> AsyncIterator[str]:
         if event is CUT:
             yield CUT
             return
-        yield json.dumps(event) if "error" in event else _chunk(model, [event])
+        if "error" in event or "chunk" in event:
+            yield json.dumps(event.get("chunk", event))
+        else:
+            yield _chunk(model, [_as_text(event) if is_text else event])
     if (body.get("stream_options") or {}).get("include_usage") and USAGE_OF.get(model, USAGE):
         yield _chunk(model, [], usage=USAGE_OF.get(model, USAGE), service_tier="default")
     yield "[DONE]"
 
 
-@contextmanager
-def serving() -> Iterator[FakeOpenAI]:
-    """The server, running inside the block."""
-    server = FakeOpenAI()
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
 if __name__ == "__main__":
-    with serving() as running:
-        print(running.port, flush=True)
-        sys.stdin.read()
+    FakeOpenAI.main()

@@ -37,6 +37,16 @@ def test_pooled_work_keeps_the_parent_of_its_submission(spans: Spans) -> None:
     assert inherited.count("r") == 3
 
 
+def test_a_span_of_the_same_trace_that_is_current_stays_the_parent(spans: Spans) -> None:
+    with longpole.carry({"traceparent": PARENT}), longpole.workflow("framework"):
+        framework = trace.get_current_span().get_span_context()
+        with longpole.carry({"traceparent": PARENT}), longpole.tool("inner"):
+            pass
+    inner = next(span for span in spans if span.name == "execute_tool inner")
+    assert inner.parent is not None
+    assert inner.parent.span_id == framework.span_id
+
+
 def test_a_trace_goes_on_from_the_headers_of_a_request(spans: Spans) -> None:
     with longpole.carry({"TraceParent": PARENT, "tracestate": "a=b"}), longpole.workflow("a"):
         sent = longpole.context_headers()
@@ -97,5 +107,5 @@ def test_the_hash_is_keyed(client: Any, spans: Spans) -> None:
 
 
 def test_segments_that_are_no_text_do_not_hurt(client: Any, spans: Spans) -> None:
-    assert prefix_hash(client, spans, {"a": ["an", "image"]}) is None
+    assert prefix_hash(client, spans, {"a": object()}) is None
     assert longpole.stats().num_internal_errors == {"prompt": 1}

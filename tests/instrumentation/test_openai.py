@@ -100,7 +100,7 @@ def test_the_role_chunk_is_the_first_event_and_not_the_first_content(
     caller.create("early-role", stream=True)
     found = only(spans)
     waited = found[keys.TIME_TO_FIRST_CONTENT] - found[keys.TIME_TO_FIRST_CHUNK]
-    assert waited >= fake.WAIT_S * 0.9
+    assert waited >= fake.WAIT_S * 0.7
 
 
 def test_late_headers_count_into_the_first_content(
@@ -290,13 +290,6 @@ async def test_async_raw_responses_are_measured(server: Any, spans: Spans) -> No
         assert len([chunk async for chunk in stream]) == 12
     assert "stream_options" not in server.requests[0].body
     assert only(spans)[keys.STREAM_STATE] == "completed"
-
-
-def test_streaming_responses_pass_untouched(client: openai.OpenAI, spans: Spans) -> None:
-    make = client.chat.completions.with_streaming_response.create
-    with make(model="plain", messages=MESSAGES, stream=True) as response:
-        assert sum(line.startswith("data: ") for line in response.iter_lines()) == 13
-    assert len(spans) == 0
 
 
 def test_azure_clients_are_named_as_azure(server: Any, spans: Spans) -> None:

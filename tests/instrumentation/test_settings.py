@@ -81,3 +81,49 @@ def test_a_broken_file_gives_the_defaults_and_one_warning(
     assert len(caplog.records) == 1
     with pytest.raises(UsageError, match="did you mean 'endpoint'"):
         settings.load()
+
+
+@pytest.mark.parametrize(
+    ("word", "is_captured"),
+    [
+        ("true", True),
+        ("SPAN_ONLY", True),
+        ("span_and_event", True),
+        ("event_only", False),
+        ("NO_CONTENT", False),
+        ("false", False),
+    ],
+)
+def test_opentelemetrys_word_about_content_is_honoured(
+    word: str, is_captured: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert settings.load().capture_content is False
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", word)
+    assert settings.load().capture_content is is_captured
+    monkeypatch.setenv("LONGPOLE_SDK_CAPTURE_CONTENT", "true")
+    assert settings.load().capture_content is True
+    assert settings.load(capture_content=False).capture_content is False
+    assert caplog.records == []
+
+
+def test_an_unknown_word_about_content_captures_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "sometimes")
+    assert settings.load().capture_content is False
+    assert len(caplog.records) == 1
+
+
+def test_the_key_of_hashes_has_a_short_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings.load().hash_key is None
+    monkeypatch.setenv("LONGPOLE_PREFIX_KEY", "short")
+    assert settings.load().hash_key == "short"
+    monkeypatch.setenv("LONGPOLE_SDK_HASH_KEY", "long")
+    assert settings.load().hash_key == "long"
+
+
+def test_an_expression_that_cannot_be_used_is_named() -> None:
+    with pytest.raises(UsageError, match=r"redact_pattern: '\(' is|redact_pattern: '\(': "):
+        settings.load(redact_pattern="(")
+    with pytest.raises(UsageError, match="matches the empty text"):
+        settings.load(redact_pattern="x*")

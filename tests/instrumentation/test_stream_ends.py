@@ -242,7 +242,7 @@ def test_a_failure_of_ours_never_reaches_the_application(
         raise RuntimeError("a secret question")
 
     monkeypatch.setattr("longpole.call.Call.event", broken)
-    monkeypatch.setattr(transport, "_inject", broken)
+    monkeypatch.setattr(transport, "is_private", broken)
     monkeypatch.setattr("longpole.call.Call.attributes", broken)
     assert len(list(make(client, "plain"))) == 12
     monkeypatch.setattr(record.Record, "__init__", broken)

@@ -1,4 +1,5 @@
 import sys
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -9,7 +10,7 @@ from longpole import providers, transport
 from longpole.errors import UsageError
 from longpole.providers.base import Provider
 from longpole.testing import Spans
-from longpole.wrap import _load
+from longpole.wrap import _instrument, _load
 
 MESSAGES: Any = [{"role": "user", "content": "x"}]
 
@@ -28,20 +29,18 @@ def test_wrap_returns_the_same_object_and_twice_is_a_no_op(
     bare: openai.OpenAI, spans: Spans
 ) -> None:
     assert longpole.wrap(bare) is bare
-    method = bare.chat.completions.create
+    method = bare.chat.completions._post
     assert longpole.wrap(bare) is bare
-    assert bare.chat.completions.create is method
+    assert bare.chat.completions._post is method
     call(bare)
     assert len(spans) == 1
 
 
 def test_unwrap_leaves_no_trace(bare: openai.OpenAI, server: Any, spans: Spans) -> None:
-    raw = bare.chat.completions.with_raw_response
-    before = (set(vars(bare)), set(vars(bare.chat.completions)) - {"with_raw_response"})
+    before = dict(vars(bare.chat.completions))
     assert longpole.unwrap(longpole.wrap(bare)) is bare
-    assert bare.chat.completions.with_raw_response is not raw
-    after = (set(vars(bare)), set(vars(bare.chat.completions)) - {"with_raw_response"})
-    assert after == before
+    assert dict(vars(bare.chat.completions)) == before
+    assert not {"copy", "with_options", "_longpole_undo"} & set(vars(bare))
     assert bare._client.event_hooks == {"request": [], "response": []}
     call(bare)
     bare.chat.completions.with_raw_response.create(model="plain", messages=MESSAGES)
@@ -100,8 +99,10 @@ def test_a_client_that_cannot_be_patched_is_left_as_it_was(
     def broken(_: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(sys.modules["longpole.wrap"], "hook", broken)
+    monkeypatch.setattr(transport, "hook", broken)
+    post = bare.chat.completions._post
     assert longpole.wrap(bare) is bare
+    assert bare.chat.completions._post == post
     assert "create" not in vars(bare.chat.completions)
     assert "copy" not in vars(bare)
 
@@ -125,15 +126,53 @@ def test_instrument_wraps_clients_from_now_on(server: Any, spans: Spans) -> None
     assert len(spans) == 2
 
 
+def test_a_class_that_a_version_lacks_is_skipped() -> None:
+    init = openai.OpenAI.__init__
+    provider = _load("openai")
+    _instrument(
+        replace(
+            provider,
+            classes=("Lacking", "OpenAI", "lib.lacking.Client"),
+            factories=("lib.no.make",),
+        ),
+        "openai",
+    )
+    assert openai.OpenAI.__init__ is not init
+    longpole.uninstrument()
+    assert openai.OpenAI.__init__ is init
+    assert not longpole.stats().num_internal_errors
+
+
+def test_instrument_leaves_an_unknown_version_alone_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    init = openai.OpenAI.__init__
+    monkeypatch.setattr(openai, "__version__", "99.1.0")
+    longpole.instrument("openai")
+    longpole.instrument()
+    assert openai.OpenAI.__init__ is init
+    longpole.uninstrument()
+    assert len([record for record in caplog.records if "openai" in record.message]) == 1
+    assert "99.1.0" in caplog.text
+
+
+def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["longpole.wrap"], "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"'openai'.*not installed"):
+        longpole.instrument("openai")
+    longpole.instrument()
+
+
 def test_instrument_names_what_it_knows() -> None:
-    with pytest.raises(UsageError, match="known: openai"):
+    with pytest.raises(UsageError, match=r"known: .*openai"):
         longpole.instrument("opanai")
 
 
 def test_every_provider_file_defines_a_provider() -> None:
     from pkgutil import iter_modules
 
-    names = [info.name for info in iter_modules(providers.__path__) if info.name != "base"]
+    files = [info.name for info in iter_modules(providers.__path__)]
+    names = [name for name in files if name != "base" and not name.startswith("_")]
     assert names
     for name in names:
         provider = _load(name)

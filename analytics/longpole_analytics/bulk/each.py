@@ -43,15 +43,19 @@ def roll_up_each(spans: pa.Table) -> tuple[pa.Table, pa.Table]:
     Args:
         spans: as :func:`longpole_analytics.rollup.roll_up_table` takes them.
     """
-    rolled = [roll_up(trace) for trace in by_trace(_records(spans)).values()]
+    rolled = [roll_up(trace) for trace in by_trace(records(spans)).values()]
     return (
         _table(Trace, [trace for trace, _ in rolled]),
         _table(TraceStage, [stage for _, stages in rolled for stage in stages]),
     )
 
 
-def _records(spans: pa.Table) -> Iterator[Span]:
-    """The spans of a table with ids as numbers."""
+def records(spans: pa.Table) -> Iterator[Span]:
+    """The spans of a table with ids as numbers, in its order.
+
+    Args:
+        spans: as :func:`longpole_analytics.rollup.roll_up_table` takes them.
+    """
     hi, lo = (spans.column(name).to_pylist() for name in TRACE)
     values: list[Iterable[Any]] = [[f"{a:016x}{b:016x}" for a, b in zip(hi, lo, strict=True)]]
     for name in Span._fields[1:]:

@@ -6,7 +6,7 @@ reference (:func:`longpole_analytics.rollup.roll_up`), so both ways give equal r
 
 import secrets
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,10 @@ from longpole_analytics.bulk.compiled import Ints
 from longpole_analytics.bulk.each import TRACE, roll_up_each, schema
 from longpole_analytics.bulk.grouping import number_traces, place_rows
 from longpole_analytics.bulk.rolling import roll
-from longpole_analytics.bulk.rooms import Rows, rooms, rows
+from longpole_analytics.bulk.rooms import Rooms, Rows, rooms, rows
 from longpole_analytics.prepare import SYNTHETIC_ROOT_NAME
 
-_SEED: Final = np.uint64(secrets.randbits(64))
+SEED: Final = np.uint64(secrets.randbits(64))
 """Decides where an id lies in a table of hashes, never what is found."""
 
 
@@ -60,22 +60,47 @@ def plain_share(spans: pa.Table) -> float:
     return float(found.is_plain[trace].mean())
 
 
-def _rolled(spans: pa.Table, flat: Flat) -> tuple[Ints, Ints, Rows]:
-    """The number of each row's trace, the first row of each trace, and what was found."""
+class Sorted(NamedTuple):
+    """A table's rows by trace.
+
+    The number of each row's trace, the first row of each trace, rows by trace, where those of
+    each trace end there, and room for the largest.
+    """
+
+    trace: Ints
+    first: Ints
+    by_trace: Ints
+    ends: Ints
+    rooms: Rooms
+
+
+def sort_rows(spans: pa.Table, flat: Flat) -> Sorted:
+    """Put the rows of a table together by trace.
+
+    Args:
+        spans: as :func:`roll_up_many` takes them, at least one.
+        flat: the same as arrays.
+    """
     hi, lo = (one(spans, name).to_numpy() for name in TRACE)
     num_spans = len(hi)
-    trace, first, by_trace_rows = (np.empty(num_spans, np.int64) for _ in range(3))
+    trace, first, by_trace = (np.empty(num_spans, np.int64) for _ in range(3))
     places = np.full(1 << (2 * num_spans).bit_length(), -1)
-    num_traces = number_traces(hi, lo, _SEED, places, trace, first)
+    num_traces = number_traces(hi, lo, SEED, places, trace, first)
     sizes = np.bincount(trace, minlength=num_traces)
     ends = np.cumsum(sizes) - sizes
-    place_rows(trace, ends, by_trace_rows)
+    place_rows(trace, ends, by_trace)
     calls = np.bincount(trace, weights=flat.columns.is_call, minlength=num_traces)
     room = rooms(int(sizes.max()), int(calls.max()))
-    found = rows(num_traces)
+    return Sorted(trace, first[:num_traces], by_trace, ends, room)
+
+
+def _rolled(spans: pa.Table, flat: Flat) -> tuple[Ints, Ints, Rows]:
+    """The number of each row's trace, the first row of each trace, and what was found."""
+    trace, first, by_trace, ends, room = sort_rows(spans, flat)
+    found = rows(len(first))
     loops = (flat.columns, flat.times, flat.facts, flat.answers)
-    roll(*loops, by_trace_rows, ends, _SEED, *room, found)
-    return trace, first[:num_traces], found
+    roll(*loops, by_trace, ends, SEED, *room, found)
+    return trace, first, found
 
 
 def _plain_traces(spans: pa.Table, flat: Flat, first: Ints, found: Rows, plain: Ints) -> pa.Table:

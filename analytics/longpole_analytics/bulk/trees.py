@@ -18,7 +18,7 @@ from longpole_analytics.bulk.columns import (
 from longpole_analytics.bulk.compiled import ZERO, Records, jit
 from longpole_analytics.bulk.rooms import MAX_CLOCKS, NUM_PHASES, Calls
 from longpole_analytics.prepare import ROOT_SHARE_PERCENT
-from longpole_analytics.skew import MAX_SHIFT_NS
+from longpole_analytics.skew import MAX_SHIFT_NS, TOLERANCE_NS
 
 _UNFINISHED: Final = 1 << FLAGS.index("unfinished_span")
 _NEGATIVE: Final = 1 << FLAGS.index("negative_duration")
@@ -288,7 +288,7 @@ def _offset(
             nodes[best].end - nodes[best].start,
         ):
             longest, best = length, node
-    if best < 0 or low <= 0 <= high:
+    if best < 0 or (low < TOLERANCE_NS and high > -TOLERANCE_NS):
         return 0, 0
     doubts = 0
     if low <= high:
@@ -359,7 +359,7 @@ def block(columns: Columns, num_nodes: int, nodes: Records) -> int:
             elif nodes[node].clock == nodes[parent].clock:
                 nodes[node].is_off = True
                 marks |= _DETACHED
-            else:
+            elif nodes[node].end - nodes[parent].end >= TOLERANCE_NS:
                 marks |= _CLIPPED
         if not nodes[node].is_off:
             nodes[parent].num_blocking += 1

@@ -28,15 +28,11 @@ from longpole_collector.bulk.resolve import (
     Plan,
     Values,
 )
-from longpole_collector.bulk.scan import (
-    KIND_BITS,
-    MAX_MARK_SETS,
-    MAX_MARKS,
-    Known,
-)
+from longpole_collector.bulk.scan import KIND_BITS, MAX_MARK_SETS, MAX_MARKS, Known
 from longpole_collector.bulk.steps import CODES, COLUMNS, Words
 from longpole_collector.bulk.wire import clear, is_half_full, names, number_of
-from longpole_collector.content import Action, Policy, Scrubber, action
+from longpole_collector.content import Policy, Scrubber
+from longpole_collector.content_keys import Action, action
 from longpole_collector.decode.raw import MAX_NAME_CHARS, Value, resource_of, text
 from longpole_collector.decode.upb import attributes, event_of
 from longpole_collector.dialects._foreign import SAY_WHETHER_STREAMED

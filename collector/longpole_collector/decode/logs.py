@@ -22,7 +22,8 @@ MAX_RECORDS: Final = 10_000
 """Most log records one request may hold."""
 _EVENT_NAME: Final = "event.name"
 _GENAI: Final = "gen_ai."
-_BODY: Final = "body"
+BODY: Final = "body"
+"""Where the body of a record stands among its attributes."""
 _FACTS: Final = ("index", "finish_reason", "role", "id")
 """What a body says besides content; the rest of it may be what people wrote."""
 
@@ -76,11 +77,11 @@ def parse_logs(body: bytes, form: Format, max_records: int = MAX_RECORDS) -> Log
 def _event(raw: RawSpan) -> LogEvent:
     attributes = raw.attributes
     attributes.pop(_EVENT_NAME, None)
-    content = attributes.pop(_BODY, None)
+    content = attributes.pop(BODY, None)
     if isinstance(content, dict):
         attributes = {key: content[key] for key in _FACTS if key in content} | attributes
     if content:
-        attributes[_BODY] = content
+        attributes[BODY] = content
     return LogEvent(raw.trace_id, raw.span_id, raw.start_ns or raw.end_ns, raw.name, attributes)
 
 
@@ -120,7 +121,7 @@ def _protobuf(body: bytes, max_records: int) -> tuple[int, Body]:
                 end_time_unix_nano=record.observed_time_unix_nano,
                 attributes=record.attributes,
             )
-            span.attributes.add(key=_BODY, value=record.body)
+            span.attributes.add(key=BODY, value=record.body)
     return len(records), upb.parse(found.SerializeToString(), None)
 
 
@@ -141,7 +142,7 @@ def _json(body: bytes, max_records: int) -> tuple[int, Body]:
                 "endTimeUnixNano": record.get("observedTimeUnixNano"),
                 "attributes": [
                     *(record.get("attributes") or ()),
-                    {"key": _BODY, "value": record.get("body")},
+                    {"key": BODY, "value": record.get("body")},
                 ],
             }
             for record in records

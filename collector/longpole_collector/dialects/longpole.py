@@ -1,4 +1,4 @@
-"""Our own spans, from the SDK and from the reference engine: canonical names only."""
+"""Our own spans, of the SDK, the browser beacon and the reference engine: canonical names only."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -18,7 +18,7 @@ RULES: Final[Rules] = {
 
 
 def _claims(scope: str, attributes: Mapping[str, Value]) -> bool:
-    return scope in (keys.SCOPE_SDK, keys.SCOPE_ENGINE)
+    return scope in (keys.SCOPE_SDK, keys.SCOPE_ENGINE, keys.SCOPE_BROWSER)
 
 
 DIALECT: Final = plain(NAME, _claims, RULES, (Step.INFER,), order=10)

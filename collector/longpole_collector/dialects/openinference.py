@@ -65,6 +65,8 @@ RULES: Final[Rules] = {
 
 _OUTER_RULES: Final = without(RULES, ANSWER_COLUMNS)
 _MODEL_KINDS: Final = ("llm", "embedding")
+_NO_CALL: Final = "._prepare_chat_with_tools"
+"""LlamaIndex's step before a call, which has the kind of one."""
 
 
 def _claims(scope: str, attributes: Mapping[str, Value]) -> bool:
@@ -72,7 +74,7 @@ def _claims(scope: str, attributes: Mapping[str, Value]) -> bool:
 
 
 def _read(raw: RawSpan) -> Span:
-    kind = str(raw.attributes.get(KIND, "")).lower()
+    kind = "" if raw.name.endswith(_NO_CALL) else str(raw.attributes.get(KIND, "")).lower()
     read = draft(raw, NAME, RULES if kind in _MODEL_KINDS else _OUTER_RULES)
     columns = read.columns
     be_kind(columns, kind)

@@ -11,7 +11,7 @@ others down; and a day that is over is written anew in order, smaller and faster
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from typing import Final
 import duckdb
 
 from longpole.errors import StoreBusy, Unreachable
+from longpole_collector.stores import sealed
 from longpole_collector.stores.guard import first_line
 from longpole_collector.stores.migrations import (
     DAY_TABLES,
@@ -36,7 +37,10 @@ _FILE: Final = re.compile(r"spans-(\d{8})([a-r]?s?)\.duckdb")
 OPTIONS: Final = "STORAGE_VERSION 'v1.5.0', RECOVERY_MODE 'no_wal_writes'"
 """Files stay readable by the database's previous major version. What is not yet in them is in
 the collector's own log, so the database need not keep a second one."""
+ROW_GROUP: Final = 30_720
+"""Rows that a file being filled keeps together: what a save writes again is never more."""
 _EMPTY: Final = "empty"
+_ALL: Final = frozenset(table.name for table in DAY_TABLES)
 _TRIES: Final = 50
 _PAUSE_S: Final = 0.1
 
@@ -53,6 +57,8 @@ class Day:
         path: the file; ``None`` in memory.
         generation: counts the writes since it was attached.
         saved_generation: as of when it was last brought to disk.
+        num_unsaved: spans written since.
+        tables: those it has; one that is only read may lack what came later.
     """
 
     date: str
@@ -60,11 +66,28 @@ class Day:
     path: Path | None
     generation: int = 0
     saved_generation: int = 0
+    num_unsaved: int = 0
+    tables: frozenset[str] = _ALL
 
     @property
     def is_sorted(self) -> bool:
         """Whether it was rewritten in order."""
         return self.catalog.endswith(SORTED)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what is not saved fills whole row groups: saved now, each is written once."""
+        return self.num_unsaved > 0 and self.num_unsaved % ROW_GROUP == 0
+
+    def room(self, num_rows: int) -> int:
+        """How many of these rows to write at once, so that row groups get full.
+
+        Whole groups written at once go straight to the disk.
+        """
+        left = ROW_GROUP - self.num_unsaved % ROW_GROUP
+        if num_rows < left:
+            return num_rows
+        return left if left < ROW_GROUP else num_rows // ROW_GROUP * ROW_GROUP
 
     def num_bytes(self) -> int:
         """Bytes on disk, the database's own log included; 0 in memory."""
@@ -97,6 +120,7 @@ class Days:
         self._folder = folder
         self._is_read_only = is_read_only
         self._days: dict[str, Day] = {}
+        self._lost: dict[str, Path] = {}
         for table in DAY_TABLES:
             connection.execute(f"CREATE TABLE {_EMPTY}_{table.name} ({schema_of(table)})")
         for path in files_of(folder):
@@ -144,24 +168,52 @@ class Days:
         self.detach(old, unlink=True)
         return new
 
-    def reopen(self, day: Day) -> None:
-        """Attach a file anew after a save that failed: what was not saved is gone from it.
+    def save(self, day: Day) -> None:
+        """Bring a file to disk.
 
         Raises:
             duckdb.Error: it cannot be.
         """
-        if day.path is None:
-            return
-        self.detach(day, unlink=False)
         for left in reversed(range(_TRIES)):
             try:
-                self._attach(day.catalog, day.path)
+                self._connection.execute(f"CHECKPOINT {day.catalog}")
                 break
-            except duckdb.Error:  # a query still has it
+            except duckdb.TransactionException:  # a query is just beginning
                 if not left:
                     raise
-                sleep(_PAUSE_S)
-        self.show()
+                sleep(_PAUSE_S / 10)
+        day.saved_generation = day.generation
+        day.num_unsaved = 0
+
+    def reopen(self, days: Iterable[Day]) -> None:
+        """Attach files anew after a save that failed: what was not saved is gone from them.
+
+        Raises:
+            duckdb.Error: not all can be yet; those are left out until :meth:`restore` succeeds.
+        """
+        for day in days:
+            if day.path is not None:
+                self._lost[day.catalog] = day.path
+                self.detach(day, unlink=False)
+        self.restore()
+
+    def restore(self) -> None:
+        """Attach what :meth:`reopen` could not; nothing to do is fine.
+
+        Raises:
+            duckdb.Error: it still cannot be.
+        """
+        for catalog, path in list(self._lost.items()):
+            for left in reversed(range(_TRIES)):
+                try:
+                    self._attach(catalog, path)
+                    break
+                except duckdb.Error:  # a query still has it
+                    if not left:
+                        raise
+                    sleep(_PAUSE_S)
+            del self._lost[catalog]
+            self.show()
 
     def show(self) -> None:
         """Make the union views anew over what is attached now."""
@@ -169,8 +221,10 @@ class Days:
             # the empty one gives every column, also those a file of an older schema lacks
             parts = [f"SELECT *, NULL::VARCHAR AS day FROM {_EMPTY}_{table.name}"]  # noqa: S608
             parts += [
-                f"SELECT *, '{day.catalog}' AS day FROM {day.catalog}.{table.name}"  # noqa: S608
+                f"SELECT {sealed.read(table) if day.is_sorted else '*'}, "  # noqa: S608
+                f"'{day.catalog}' AS day FROM {day.catalog}.{table.name}"
                 for day in self
+                if table.name in day.tables
             ]
             union = " UNION ALL BY NAME ".join(parts)
             self._connection.execute(f"CREATE OR REPLACE VIEW {table.name} AS {union}")
@@ -210,7 +264,9 @@ class Days:
 
     def _attach(self, catalog: str, path: Path | None) -> Day:
         target = ":memory:" if path is None else str(path).replace("'", "''")
-        options = "READ_ONLY" if self._is_read_only else OPTIONS
+        options = f"{OPTIONS}, ROW_GROUP_SIZE {ROW_GROUP}"
+        if self._is_read_only:
+            options = "READ_ONLY"
         how = "" if path is None else f" ({options})"
         self._connection.execute(f"ATTACH '{target}' AS {catalog}{how}")
         if not self._is_read_only:
@@ -218,6 +274,10 @@ class Days:
                 path.chmod(0o600)
             migrate(self._connection, catalog)
         day = Day(catalog[1:9], catalog, path)
+        if self._is_read_only:
+            query = "SELECT table_name FROM duckdb_tables() WHERE database_name = $1"
+            found = self._connection.execute(query, [catalog]).fetchall()
+            day.tables = _ALL & {name for (name,) in found}
         self._days[catalog] = day
         return day
 
@@ -232,8 +292,8 @@ class Days:
 
     def _fault(self, day: Day) -> str:
         """Why a file cannot be read; empty if every block of it can."""
-        for table in DAY_TABLES:
-            query = f"SELECT count(hash(t)) FROM {day.catalog}.{table.name} t"  # noqa: S608
+        for name in sorted(day.tables):
+            query = f"SELECT count(hash(t)) FROM {day.catalog}.{name} t"  # noqa: S608
             try:
                 self._connection.cursor().execute(query).fetchall()
             except duckdb.Error as error:

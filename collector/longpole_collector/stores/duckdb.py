@@ -25,9 +25,9 @@ from longpole.errors import BadInput, Unreachable
 from longpole.vocab import Span
 from longpole_collector.stores.base import Params, Stream
 from longpole_collector.stores.connection import Limits, connect, hold, plain_schema
-from longpole_collector.stores.days import Day, Days
+from longpole_collector.stores.days import ROW_GROUP, Day, Days
 from longpole_collector.stores.guard import check, first_line
-from longpole_collector.stores.migrations import SINGLE_FILE, adopt, note, noted
+from longpole_collector.stores.migrations import SINGLE_FILE, adopt, note, noted, widen
 from longpole_collector.stores.narrow import Place, narrow
 from longpole_collector.stores.schema import (
     SPANS,
@@ -37,6 +37,7 @@ from longpole_collector.stores.schema import (
     matching,
     to_arrow,
 )
+from longpole_collector.stores.stale import mark
 from longpole_collector.stores.views import script, views
 from longpole_collector.wal import Position
 
@@ -173,10 +174,7 @@ class DuckStore:
                 raise BadInput(f"a sum beyond 64 bits: cast it to DOUBLE ({error})") from error
 
     def _place(self, cursor: duckdb.DuckDBPyConnection, hi: int, lo: int) -> Place:
-        """Where a trace lies: anywhere, unless its roll-up knows.
-
-        Even then its id is compared as two numbers and not, row by row, as text.
-        """
+        """Where a trace lies, if its roll-up knows; ids compare faster as numbers than as text."""
         if not self.is_settled(hi, lo):
             return _ANYWHERE
         rows = cursor.execute(
@@ -206,27 +204,37 @@ class DuckStore:
         """Store spans; returns how many were new."""
         return int(self.insert(to_arrow(SPANS, spans)).num_rows)
 
-    def insert(self, rows: pa.Table, stored: Position | None = None) -> pa.Table:
+    def insert(
+        self,
+        rows: pa.Table,
+        stored: Position | None = None,
+        full: Callable[[], object] | None = None,
+    ) -> pa.Table:
         """Store rows of the span table; returns the new ones among them.
 
         A span counts as there already if one of the same trace id, span id and start is; within
-        ``rows`` the first of two counts. ``stored`` is noted in the same transaction.
+        ``rows`` the first of two counts. ``stored`` is noted in the same transaction as the last
+        of them. ``full`` is called when it is the best time to save: what it raises comes
+        through, and then some of the rows are stored.
         """
         new = self._new(rows)
         if new.num_rows == 0 and stored is None:
             return new
         with self._write_lock:
             day = self._day_of(new)
-            with self.transaction(day) as writer:
-                if new.num_rows:
-                    with registered(writer, incoming=new):
-                        writer.execute(
-                            f"INSERT INTO {day.catalog}.{SPANS.name} BY NAME "  # noqa: S608
-                            "SELECT *, is_model_call::TINYINT AS call_role FROM incoming"
-                        )
-                if stored is not None:
-                    note(writer, day.catalog, "stored", f"{stored.segment}:{stored.offset}")
-        return new
+            left = new
+            while True:
+                num = left.num_rows if full is None else day.room(left.num_rows)
+                part, left = left.slice(0, num), left.slice(num)
+                with self.transaction(day) as writer:
+                    add_rows(writer, day, part)
+                    if stored is not None and left.num_rows == 0:
+                        note(writer, day.catalog, "stored", f"{stored.segment}:{stored.offset}")
+                day.num_unsaved += num
+                if full is not None and day.is_full and left.num_rows < ROW_GROUP:
+                    full()
+                if left.num_rows == 0:
+                    return new
 
     def save(self) -> None:
         """Bring what was written to disk; until then it is lost when the process dies.
@@ -238,6 +246,7 @@ class DuckStore:
             duckdb.Error: the disk refused. The store is as it was when last saved.
         """
         with self._write_lock:
+            self._open_writer()
             unsaved = [
                 day
                 for day in self.days
@@ -245,16 +254,20 @@ class DuckStore:
             ]
             for number, day in enumerate(unsaved):
                 try:
-                    self._open_writer().execute(f"CHECKPOINT {day.catalog}")
+                    self.days.save(day)
                 except duckdb.Error:
                     # the later ones too: they hold places in the log beyond what this one has lost
-                    for lost in unsaved[number:]:
-                        self.days.reopen(lost)
+                    self.days.reopen(unsaved[number:])
                     raise
-                day.saved_generation = day.generation
+
+    def num_unsaved(self) -> int:
+        """Spans that are lost if the process dies now."""
+        return sum(day.num_unsaved for day in self.days)
 
     def stored(self) -> Position:
         """How far the write-ahead log is in the store."""
+        with self._write_lock:
+            self.days.restore()
         found = [self.noted(day, "stored", "0:0").partition(":") for day in self.days]
         places = [Position(int(segment), int(offset)) for segment, _, offset in found]
         return max(places, default=Position(0, 0))
@@ -353,6 +366,18 @@ def registered(
         for name in tables:
             with suppress(duckdb.TransactionException):  # aborted: it goes at the next rollback
                 writer.unregister(name)
+
+
+def add_rows(writer: duckdb.DuckDBPyConnection, day: Day, rows: pa.Table) -> None:
+    """Insert rows of the span table into a file."""
+    if rows.num_rows:
+        columns = ", ".join(widen(writer, day.catalog, rows))
+        with registered(writer, incoming=rows):
+            writer.execute(
+                f"INSERT INTO {day.catalog}.{SPANS.name} BY NAME "  # noqa: S608
+                f"SELECT {columns}, is_model_call::TINYINT AS call_role FROM incoming"
+            )
+        mark(writer, day.catalog, [rows.filter(rows["is_model_call"])["start_ns"]])
 
 
 def _search(starts_ns: "np.ndarray[Any, np.dtype[np.int64]]") -> str:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from longpole.vocab import Span
 from longpole_collector.stores.days import Day
-from longpole_collector.stores.duckdb import DuckStore, registered
+from longpole_collector.stores.duckdb import DuckStore, add_rows, registered
 from longpole_collector.stores.schema import EVENTS, SPANS, arrow_schema, from_arrow, to_arrow
 
 _KEYS: Final = "trace_hi, trace_lo, span_id"
@@ -102,16 +102,14 @@ class WaitingEvents:
 
     def _rewrite(self, day: Day, rows: pa.Table) -> None:
         target = f"{day.catalog}.{SPANS.name}"
-        with self._store.transaction(day) as writer, registered(writer, incoming=rows):
-            writer.execute(
-                f"DELETE FROM {target} AS old USING incoming AS new WHERE "  # noqa: S608
-                "old.start_ns = new.start_ns AND old.trace_hi = new.trace_hi "
-                "AND old.trace_lo = new.trace_lo AND old.span_id = new.span_id"
-            )
-            writer.execute(
-                f"INSERT INTO {target} BY NAME "  # noqa: S608
-                "SELECT *, is_model_call::TINYINT AS call_role FROM incoming"
-            )
+        with self._store.transaction(day) as writer:
+            with registered(writer, incoming=rows):
+                writer.execute(
+                    f"DELETE FROM {target} AS old USING incoming AS new WHERE "  # noqa: S608
+                    "old.start_ns = new.start_ns AND old.trace_hi = new.trace_hi "
+                    "AND old.trace_lo = new.trace_lo AND old.span_id = new.span_id"
+                )
+            add_rows(writer, day, rows)
 
     def _forget(self, keys: Sequence[tuple[int, int, int]]) -> None:
         if not keys:

@@ -13,22 +13,17 @@ from typing import Final, NamedTuple
 import duckdb
 
 from longpole.errors import BadInput
+from longpole_collector.stores import sealed
 from longpole_collector.stores.days import OPTIONS, Day
 from longpole_collector.stores.duckdb import DuckStore, registered
-from longpole_collector.stores.migrations import DAY_TABLES, schema_of
-from longpole_collector.stores.schema import SPANS, STAGES, TRACES
+from longpole_collector.stores.migrations import DAY_TABLES, OF_TRACES, schema_of
+from longpole_collector.stores.schema import SPANS, TRACES
 from longpole_collector.stores.settle import CALLS
+from longpole_collector.stores.stale import mark_where
 
 _DRAFT: Final = "rewritten.tmp"
 _COPY: Final = "backup.tmp"
-_ORDER: Final = {
-    # a trace's spans side by side: ids and parents compress to little, times still prune
-    SPANS.name: "ORDER BY min(start_ns) OVER (PARTITION BY trace_hi, trace_lo), "
-    "trace_hi, trace_lo, start_ns",
-    CALLS.name: "ORDER BY start_ns",
-    TRACES.name: "ORDER BY start_ns",
-    STAGES.name: "ORDER BY trace_hi, trace_lo, stage",
-}
+_GONE: Final = "(trace_hi, trace_lo) IN (SELECT (trace_hi, trace_lo) FROM gone)"
 _log = logging.getLogger("longpole.collector.store")
 
 
@@ -77,7 +72,9 @@ def rewrite(store: DuckStore, day: Day) -> bool:
     generation = day.generation
     cursor = store.cursor()
     try:
-        cursor.execute(f"ATTACH '{_quoted(draft)}' AS draft ({OPTIONS})")
+        cursor.execute(
+            f"ATTACH '{_quoted(draft)}' AS draft ({OPTIONS}, BLOCK_SIZE {sealed.BLOCK_SIZE})"
+        )
         try:
             _copy_ordered(cursor, day.catalog)
         finally:
@@ -113,7 +110,8 @@ def backup(store: DuckStore, target: Path) -> list[str]:
                 raise BadInput("a store in memory cannot be backed up")
             copy = day.path.with_name(_COPY)
             _remove(copy)
-            cursor.execute(f"ATTACH '{_quoted(copy)}' AS copy ({OPTIONS})")
+            size = f", BLOCK_SIZE {sealed.BLOCK_SIZE}" if day.is_sorted else ""
+            cursor.execute(f"ATTACH '{_quoted(copy)}' AS copy ({OPTIONS}{size})")
             try:
                 cursor.execute(f"COPY FROM DATABASE {day.catalog} TO copy")
                 cursor.execute("CHECKPOINT copy")
@@ -139,7 +137,9 @@ def forget_person(store: DuckStore, pseudonym: str) -> int:
             return 0
         for day in store.days:
             with store.transaction(day) as cursor, registered(cursor, gone=traces):
-                for table in DAY_TABLES:
+                for table in (SPANS, CALLS, TRACES):
+                    mark_where(cursor, day.catalog, table.name, _GONE)
+                for table in OF_TRACES:
                     cursor.execute(
                         f"DELETE FROM {day.catalog}.{table.name} AS old USING gone WHERE "  # noqa: S608
                         "old.trace_hi = gone.trace_hi AND old.trace_lo = gone.trace_lo"
@@ -151,11 +151,9 @@ def forget_person(store: DuckStore, pseudonym: str) -> int:
 def _copy_ordered(cursor: duckdb.DuckDBPyConnection, catalog: str) -> None:
     cursor.execute(f"CREATE TABLE draft.meta AS FROM {catalog}.meta")
     for table in DAY_TABLES:
-        order = _ORDER.get(table.name, "")
         cursor.execute(f"CREATE TABLE draft.{table.name} ({schema_of(table)})")
-        cursor.execute(
-            f"INSERT INTO draft.{table.name} BY NAME SELECT * FROM {catalog}.{table.name} {order}"  # noqa: S608
-        )
+        rows = sealed.written(cursor, catalog, table)
+        cursor.execute(f"INSERT INTO draft.{table.name} BY NAME {rows}")
     cursor.execute("CHECKPOINT draft")
 
 

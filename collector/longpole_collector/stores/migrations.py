@@ -1,24 +1,39 @@
 """The schema of a day file, and how older ones become it.
 
 A column added to a record needs nothing here: it is added when a file is next opened for
-writing, and reads as null before. What else changes raises :data:`SCHEMA_VERSION` and gets a
+writing, one of a span's that may be null with the first span that has it; it reads as null
+before. What else changes raises :data:`SCHEMA_VERSION` and gets a
 step in :data:`_STEPS`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import duckdb
+import pyarrow as pa
 
-from longpole_collector.stores.schema import EVENTS, SPANS, STAGES, TRACES, TableOf, ddl
+from longpole_collector.stores.schema import (
+    EVENTS,
+    MINUTES,
+    SPANS,
+    STAGES,
+    STALE,
+    TRACES,
+    TableOf,
+    ddl,
+    first_ddl,
+)
 from longpole_collector.stores.settle import CALLS
+from longpole_collector.stores.stale import mark_where
 
 if TYPE_CHECKING:
     from longpole_collector.stores.days import Days
 
-SCHEMA_VERSION: Final = 2
-DAY_TABLES: Final = (SPANS, CALLS, TRACES, STAGES, EVENTS)
+SCHEMA_VERSION: Final = 4
+OF_TRACES: Final = (SPANS, CALLS, TRACES, STAGES, EVENTS)
+"""Tables whose rows belong to a trace."""
+DAY_TABLES: Final = (*OF_TRACES, MINUTES, STALE)
 SINGLE_FILE: Final = "spans.duckdb"
 """Where schema 1 kept everything."""
 _ADOPTED: Final = "adopted"
@@ -28,13 +43,31 @@ class TooNew(Exception):
     """A newer longpole wrote the file."""
 
 
-_STEPS: Final[dict[int, Callable[[duckdb.DuckDBPyConnection, str], None]]] = {}
-"""Version -> what brings a file of the version before to it."""
+def _nothing(_connection: duckdb.DuckDBPyConnection, _catalog: str) -> None:
+    """Version 3 says that rows may be kept as in :mod:`~longpole_collector.stores.sealed`."""
+
+
+def _uncounted(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
+    """Version 4 counts by minute: what older ones stored is counted soon."""
+    mark_where(connection, catalog, SPANS.name, "is_model_call")
+    mark_where(connection, catalog, CALLS.name)
+    mark_where(connection, catalog, TRACES.name)
+
+
+_STEPS: Final[dict[int, Callable[[duckdb.DuckDBPyConnection, str], None]]] = {
+    3: _nothing,
+    4: _uncounted,
+}
+"""Version -> what brings a file of the version before to it, when it has all tables."""
 
 
 def schema_of(table: TableOf) -> str:
-    """The columns of a table for CREATE TABLE."""
-    return ", ".join(f"{name} {sql_type}" for name, sql_type in ddl(table).items())
+    """All columns of a table for CREATE TABLE."""
+    return _listed(ddl(table))
+
+
+def _listed(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {sql_type}" for name, sql_type in columns.items())
 
 
 def migrate(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
@@ -51,21 +84,40 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
         version = int(noted(connection, catalog, "schema_version", str(SCHEMA_VERSION)))
         if version > SCHEMA_VERSION:
             raise TooNew(f"has schema {version}, this longpole knows {SCHEMA_VERSION}: upgrade it")
-        for step in range(version + 1, SCHEMA_VERSION + 1):
-            _STEPS[step](connection, catalog)
         for table in DAY_TABLES:
             name = f"{catalog}.{table.name}"
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({schema_of(table)})")
-            present = {row[0] for row in connection.execute(f"DESCRIBE {name}").fetchall()}
-            for column, sql_type in ddl(table).items():
-                if column not in present:
-                    plain = sql_type.removesuffix(" NOT NULL")
-                    connection.execute(f"ALTER TABLE {name} ADD COLUMN {column} {plain}")
+            columns = first_ddl(table)
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({_listed(columns)})")
+            _add_columns(connection, name, columns)
+        for step in range(version + 1, SCHEMA_VERSION + 1):
+            _STEPS[step](connection, catalog)
         note(connection, catalog, "schema_version", str(SCHEMA_VERSION))
     except BaseException:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+def widen(connection: duckdb.DuckDBPyConnection, catalog: str, rows: pa.Table) -> list[str]:
+    """Make room in a file for rows of the span table.
+
+    Returns:
+        The columns of which a row has a value; the file has them now.
+    """
+    known = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
+    types = {name: sql_type for name, sql_type in ddl(SPANS).items() if name in known}
+    _add_columns(connection, f"{catalog}.{SPANS.name}", types)
+    return known
+
+
+def _add_columns(
+    connection: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, str]
+) -> None:
+    present = {row[0] for row in connection.execute(f"DESCRIBE {name}").fetchall()}
+    for column, sql_type in columns.items():
+        if column not in present:
+            plain = sql_type.removesuffix(" NOT NULL")
+            connection.execute(f"ALTER TABLE {name} ADD COLUMN {column} {plain}")
 
 
 def note(connection: duckdb.DuckDBPyConnection, catalog: str, key: str, value: str) -> None:
@@ -105,12 +157,14 @@ def adopt(connection: duckdb.DuckDBPyConnection, folder: Path, days: "Days") -> 
             if noted(connection, catalog, _ADOPTED, ""):
                 continue
             connection.execute("BEGIN TRANSACTION")
+            _add_columns(connection, f"{catalog}.{SPANS.name}", ddl(SPANS))
             connection.execute(
                 f"INSERT INTO {catalog}.{SPANS.name} BY NAME "  # noqa: S608
                 "SELECT * REPLACE (to_json(attributes)::VARCHAR AS attributes), "
                 "is_model_call::TINYINT AS call_role FROM single.span_rows "
                 f"WHERE received_ns // 86400000000000 = {number} ORDER BY start_ns"
             )
+            mark_where(connection, catalog, SPANS.name, "is_model_call")
             note(connection, catalog, "stored", stored)
             note(connection, catalog, _ADOPTED, "1")
             connection.execute("COMMIT")

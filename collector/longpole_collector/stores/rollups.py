@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from longpole_collector.stores.days import Day
 from longpole_collector.stores.duckdb import DuckStore, registered
-from longpole_collector.stores.migrations import note
+from longpole_collector.stores.migrations import note, widen
 from longpole_collector.stores.narrow import Place
 from longpole_collector.stores.schema import (
     SPANS,
@@ -26,10 +26,12 @@ from longpole_collector.stores.schema import (
     trace_numbers,
 )
 from longpole_collector.stores.settle import CALLS
+from longpole_collector.stores.stale import mark, mark_where
 
 _SETTLED: Final = "settled_ns"
 _VERSION: Final = "rollup_version"
 _KEYS: Final = f"{TRACE_HI}, {TRACE_LO}"
+_KNOWN: Final = f"({_KEYS}) IN (SELECT ({_KEYS}) FROM known)"  # noqa: S608
 
 
 class Unsettled(NamedTuple):
@@ -109,6 +111,25 @@ class Rollups:
                 note(writer, latest.catalog, _SETTLED, str(settled_ns))
                 note(writer, latest.catalog, _VERSION, str(self._version))
 
+    def put_attempts(self, attempts: pa.Table) -> None:
+        """Write into the spans of calls how often they were tried.
+
+        Args:
+            attempts: trace, span id, start, ``num_attempts`` and ``retry_ns``.
+        """
+        for catalog in self._days_of(attempts):
+            day = self._store.days.named(catalog)
+            starts = attempts["start_ns"].to_numpy()
+            with self._store.transaction(day) as writer, registered(writer, attempts=attempts):
+                known = set(widen(writer, day.catalog, attempts)) & {"num_attempts", "retry_ns"}
+                told = ", ".join(f"{name} = a.{name}" for name in sorted(known))
+                writer.execute(
+                    f"UPDATE {day.catalog}.{SPANS.name} AS s SET {told} FROM attempts AS a "  # noqa: S608
+                    f"WHERE s.start_ns BETWEEN {starts.min()} AND {starts.max()} "
+                    "AND s.trace_hi = a.trace_hi AND s.trace_lo = a.trace_lo "
+                    "AND s.span_id = a.span_id AND s.start_ns = a.start_ns"
+                )
+
     def unsettled(self, rollup_version: int, margin_ns: int) -> list[Unsettled]:
         """The traces with spans that came after the last noted ``settled_ns``, less a margin.
 
@@ -157,11 +178,16 @@ class Rollups:
         with self._store.transaction(day) as writer, ExitStack() as tables:
             if known:
                 tables.enter_context(registered(writer, known=trace_numbers(known)))
+                for table in (TRACES, CALLS):
+                    mark_where(writer, day.catalog, table.name, _KNOWN)
                 for table in (TRACES, STAGES, CALLS):
                     writer.execute(
                         f"DELETE FROM {day.catalog}.{table.name} AS old USING known "  # noqa: S608
                         "WHERE old.trace_hi = known.trace_hi AND old.trace_lo = known.trace_lo"
                     )
+            changed = [new[name] for name in (TRACES.name, CALLS.name) if name in new]
+            changed += [] if roles is None else [roles]
+            mark(writer, day.catalog, [rows["start_ns"] for rows in changed])
             for name, rows in new.items():
                 if rows.num_rows:
                     with registered(writer, incoming=rows):

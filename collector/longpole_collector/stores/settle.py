@@ -5,6 +5,7 @@ Only where a model call's span lies above, below or beside another one are the t
 ``sql/settle/calls.sql``, in a small database of its own.
 """
 
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longpole.vocab import Span, columns
+from longpole_collector.stores.attempts import Attempts, address_of, find_attempts
 from longpole_collector.stores.schema import (
     HEAVY,
     SPANS,
@@ -51,6 +53,8 @@ _MODEL: Final = [
     *("scope", "is_engine", "engine_ttft_ns", "ttft_attempt_ns"),
 ]
 _TRACE: Final = (TRACE_HI, TRACE_LO)
+_SPAN: Final = [*_TRACE, "span_id", "start_ns"]
+_ATTEMPTS: Final = [*_SPAN, "num_attempts", "retry_ns"]
 _SUMS: Final = ("input_tokens", "cached_input_tokens", "output_tokens")
 _NONE: Final = -1
 _LONG_NS: Final = 60_000_000_000
@@ -71,6 +75,8 @@ class Settled(NamedTuple):
         calls: the new rows of ``call_rows``.
         roles: ``trace_hi, trace_lo, span_id, start_ns, received_ns, call_role`` of the spans
             whose role is another than stored.
+        attempts: ``trace_hi, trace_lo, span_id, start_ns, num_attempts, retry_ns`` of the calls of
+            which requests below them tell more attempts than stored; ``spans`` has them already.
         sums: one row a trace with calls or with ``is_elsewhere`` (it tells of another trace's
             call): ``trace_hi, trace_lo, num_calls, num_retries, is_elsewhere`` and the tokens,
             null where no call knows them.
@@ -80,6 +86,7 @@ class Settled(NamedTuple):
     spans: pa.Table
     calls: pa.Table
     roles: pa.Table
+    attempts: pa.Table
     sums: pa.Table
 
 
@@ -102,6 +109,8 @@ class Calls:
         """
         spans = _read(cursor, scope, since_ns, until_ns)
         tree = _Tree(spans)
+        attempts = tree.attempts(lambda rows: _addresses(cursor, spans, rows))
+        spans = tree.put(attempts)
         roles = tree.is_call.astype(np.int8)
         elsewhere = np.zeros(spans.num_rows, np.bool_)
         related = tree.related()
@@ -111,7 +120,12 @@ class Calls:
             roles[related] = found["call_role"].to_numpy()
             elsewhere[related] = found["is_elsewhere"].to_numpy()
         return Settled(
-            scope, spans, calls, _changed(spans, roles), _sums(spans, roles, calls, elsewhere)
+            scope,
+            spans,
+            calls,
+            _changed(spans, roles),
+            spans.select(_ATTEMPTS).take(pa.array(attempts.rows)),
+            _sums(spans, roles, calls, elsewhere),
         )
 
     def _merge(self, models: pa.Table, *, has_twins: bool) -> tuple[pa.Table, pa.Table]:
@@ -159,6 +173,23 @@ class _Tree:
             | _is_known(spans["operation"])
             | _is_known(spans["stage"])
         )
+
+    def attempts(self, addresses: Callable[[Ints], list[str | None]]) -> Attempts:
+        """The calls of which requests below them tell more attempts than is known."""
+        return find_attempts(self._spans, self._parent, self._above, self.is_call, addresses)
+
+    def put(self, attempts: Attempts) -> pa.Table:
+        """Take attempts over into the spans; returns these."""
+        if len(attempts.rows):
+            for name, values in (("num_attempts", attempts.num), ("retry_ns", attempts.retry_ns)):
+                mask = np.zeros(self._spans.num_rows, np.bool_)
+                mask[attempts.rows] = True
+                order = np.argsort(attempts.rows)
+                column = self._spans[name].combine_chunks()
+                new = pc.replace_with_mask(column, pa.array(mask), pa.array(values[order]))
+                place = self._spans.schema.get_field_index(name)
+                self._spans = self._spans.set_column(place, name, new)
+        return self._spans
 
     def related(self) -> Ints:
         """The model calls that may tell of one call with another one, in order."""
@@ -248,6 +279,25 @@ def marked(flags: pa.ChunkedArray) -> Bools:
         rows = pc.list_parent_indices(flags).to_numpy()
         found[rows[_bools(pc.is_in(flat, pa.array(MARKS)))]] = True
     return found
+
+
+def _addresses(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, rows: Ints) -> list[str | None]:
+    """Where these spans sent requests to."""
+    wanted = spans.select(_SPAN).take(pa.array(rows))
+    wanted = wanted.append_column("place", pa.array(np.arange(len(rows))))
+    starts = wanted["start_ns"].to_numpy()
+    cursor.register("wanted", wanted)
+    try:
+        found = cursor.execute(
+            f"SELECT place, attributes FROM span_rows JOIN wanted USING ({', '.join(_SPAN)}) "  # noqa: S608
+            f"WHERE start_ns BETWEEN {starts.min()} AND {starts.max()}"
+        ).fetchall()
+    finally:
+        cursor.unregister("wanted")
+    addresses: list[str | None] = [None] * len(rows)
+    for place, attributes in found:
+        addresses[place] = address_of(attributes)
+    return addresses
 
 
 def _read(

@@ -15,10 +15,19 @@ from longpole.vocab import Span, columns
 from longpole_collector.stores.schema import SPANS, select_list
 
 _COLUMN: Final = re.compile(r"(?:^|\s)(?:AS\s+)?(\w+),?[ \t]+--[ \t]*(.+)$", re.MULTILINE)
-_MACROS: Final = """
+GAMMA: Final = (1 + 0.01) / (1 - 0.01)
+"""Ratio of a logarithmic bucket's edges: what stands for it is within 1 % of all in it."""
+_MACROS: Final = f"""
 CREATE OR REPLACE MACRO trace_hex(hi, lo) AS printf('%016x%016x', hi, lo);
 CREATE OR REPLACE MACRO span_hex(id) AS printf('%016x', id);
 CREATE OR REPLACE MACRO not_negative(x) AS CASE WHEN x < 0 THEN 0 ELSE x END;
+CREATE OR REPLACE MACRO log_near(x) AS ceil(ln(x) / ln({GAMMA}e0))::INTEGER;
+CREATE OR REPLACE MACRO log_bucket(x) AS CASE
+    WHEN x <= 0 OR x IS NULL THEN NULL
+    WHEN x <= pow({GAMMA}e0, log_near(x) - 1) THEN log_near(x) - 1
+    WHEN x > pow({GAMMA}e0, log_near(x)) THEN log_near(x) + 1
+    ELSE log_near(x) END;
+CREATE OR REPLACE MACRO log_value(b) AS 2 * pow({GAMMA}e0, b) / ({GAMMA}e0 + 1);
 """
 OF_TRACE: Final = ("spans", "calls", "traces", "trace_stages")
 """Views that can be asked for one trace."""

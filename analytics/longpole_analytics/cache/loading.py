@@ -1,0 +1,169 @@
+"""The calls of a source with what is known of their prompts, and its looks into answer caches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import polars as pl
+
+from longpole.vocab import keys
+from longpole_analytics.cache.lookups import table_of
+from longpole_analytics.cache.prompts import columns_of
+from longpole_analytics.loading import PAGE_ROWS, Source, flat_table, opened, select, view_rows
+
+if TYPE_CHECKING:
+    from longpole_collector.stores.base import Reader, Value
+
+_COLUMNS: Final = "trace_id, span_id, parent_id, start_ns, name, route, is_model_call, attributes"
+
+
+def _has(*names: str) -> str:
+    return "(" + " OR ".join(f"attributes['{name}'] IS NOT NULL" for name in names) + ")"
+
+
+_IS_LOOK: Final = _has(keys.APP_CACHE_KIND, keys.APP_CACHE_HIT)
+_IS_STATE: Final = _has(keys.BRANCH_STATE, keys.SPECULATION_STATE)
+
+
+_TREE: Final = ["trace_id", "span_id", "parent_id"]
+_HOUR_NS: Final = 3600 * 10**9
+
+
+class Calls(NamedTuple):
+    """Calls, looks into answer caches, and the outcome of each workflow (``None``: not known)."""
+
+    calls: pl.DataFrame
+    lookups: pl.DataFrame
+    outcomes: pl.DataFrame | None
+
+
+def load_calls(
+    source: Source,
+    *,
+    where: str | None = None,
+    since_ns: int | None = None,
+    until_ns: int | None = None,
+) -> Calls:
+    """The calls that began in [since, until) and meet a condition.
+
+    Args:
+        source: a flat table of calls (one Parquet or CSV file without spans), trace files, a
+            folder or an address.
+        where: an SQL condition over the calls' columns.
+        since_ns: Unix epoch nanoseconds; ``None`` is from the beginning.
+        until_ns: likewise, to the end.
+
+    Raises:
+        BadInput: a file or the condition cannot be read.
+        Unreachable: no data there.
+        UsageError: options that contradict each other.
+    """
+    flat = flat_table(source.files)
+    if flat is not None:
+        chosen = select(flat, where, since_ns, until_ns)
+        return Calls(chosen, pl.DataFrame(schema={"start_ns": pl.Int64}), None)
+    reader = opened(source)
+    try:
+        calls = view_rows(reader, "calls", since_ns, until_ns).sort("start_ns", "span_id").rechunk()
+        outcomes = view_rows(reader, "traces", since_ns, until_ns).select("trace_id", "outcome")
+        around = _around(calls)
+        told = _paged(reader, _COLUMNS, f"(is_model_call OR {_IS_LOOK})", around)
+        states = _paged(reader, "trace_id, span_id, start_ns, attributes", _IS_STATE, around)
+        marked = f"trace_id IN (SELECT trace_id FROM spans WHERE {_IS_STATE})"  # noqa: S608 - ours
+        tree = _paged(reader, "trace_id, span_id, parent_id, start_ns", marked, around)
+    finally:
+        reader.close()
+    attributes = [_plain(each) for each in told["attributes"].to_list()]
+    facts = told.select("trace_id", "span_id").hstack(columns_of(attributes))
+    own = _of_calls(facts.filter(told["is_model_call"]), told, set(calls["span_id"]))
+    at = ["trace_id", "span_id"]
+    calls = calls.join(own, on=at, how="left", maintain_order="left")
+    calls = calls.join(_states(states, tree), on=at, how="left", maintain_order="left")
+    is_look = [keys.APP_CACHE_KIND in each or keys.APP_CACHE_HIT in each for each in attributes]
+    looks = [each for each, is_one in zip(attributes, is_look, strict=True) if is_one]
+    steps = told.filter(pl.Series(is_look, dtype=pl.Boolean))
+    return Calls(select(calls, where), table_of(steps, looks), outcomes)
+
+
+def _of_calls(facts: pl.DataFrame, told: pl.DataFrame, calls: set[str]) -> pl.DataFrame:
+    """What is known of prompts, by call.
+
+    A call that several spans tell of has the id of the outermost one, and the keyed hashes stand
+    on the innermost.
+    """
+    parents = dict(told.select("span_id", "parent_id").iter_rows())
+    owners = []
+    for span_id in facts["span_id"]:
+        at, passed = span_id, set[str]()
+        while at not in calls and at in parents and at not in passed:
+            passed.add(at)
+            at = parents[at]
+        owners.append(at if at in calls else None)
+    owned = facts.with_columns(owner=pl.Series(owners, dtype=pl.String)).drop_nulls("owner")
+    return (
+        owned.drop("span_id")
+        .rename({"owner": "span_id"})
+        .group_by("trace_id", "span_id", maintain_order=True)
+        .agg(pl.all().drop_nulls().first())
+    )
+
+
+def _around(calls: pl.DataFrame) -> tuple[int, int]:
+    """The calls' time and an hour on either side: steps around them begin earlier."""
+    if calls.is_empty():
+        return 0, -1
+    starts = calls["start_ns"]
+    return int(starts.min()) - _HOUR_NS, int(starts.max()) + _HOUR_NS  # type: ignore[arg-type]
+
+
+def _paged(reader: Reader, columns: str, condition: str, around: tuple[int, int]) -> pl.DataFrame:
+    """Spans that meet a condition, page by page: a collector bounds its answers."""
+    query = f"SELECT {columns} FROM spans WHERE {condition} AND start_ns BETWEEN ? AND ?"  # noqa: S608 - ours
+    order = f"ORDER BY start_ns, span_id LIMIT {PAGE_ROWS}"
+    pages: list[pl.DataFrame] = []
+    after: list[Value] = []
+    while True:
+        more = " AND (start_ns, span_id) > (?, ?)" if after else ""
+        page = _frame(reader.sql(f"{query}{more} {order}", [*around, *after]))
+        pages.append(page)
+        if page.height < PAGE_ROWS:
+            return pl.concat(pages)
+        after = [page["start_ns"][-1], page["span_id"][-1]]
+
+
+def _states(states: pl.DataFrame, tree: pl.DataFrame) -> pl.DataFrame:
+    """What became of the branch or guess that each span is part of, the nearest one that says."""
+    said: dict[tuple[str, str], Mapping[str, str]] = {}
+    for trace_id, span_id, given in states.select("trace_id", "span_id", "attributes").iter_rows():
+        said[trace_id, span_id] = _plain(given)
+    parents = {(trace, span): up for trace, span, up in tree.select(_TREE).iter_rows()}
+    rows = []
+    for trace_id, span_id in parents:
+        found: list[str | None] = []
+        for key in (keys.BRANCH_STATE, keys.SPECULATION_STATE):
+            at, passed = (trace_id, span_id), set[tuple[str, str]]()
+            while at in parents and at not in passed and key not in said.get(at, {}):
+                passed.add(at)
+                at = (trace_id, parents[at])
+            found.append(said.get(at, {}).get(key))
+        if any(found):
+            rows.append((trace_id, span_id, *found))
+    names = ("trace_id", "span_id", "branch_state", "speculation_state")
+    return pl.DataFrame(rows, dict.fromkeys(names, pl.String()), orient="row")
+
+
+def _plain(given: Any) -> Mapping[str, str]:
+    """A map of attributes, in whatever form the store hands it over."""
+    if isinstance(given, str):
+        given = json.loads(given)
+    if isinstance(given, Mapping):
+        return {str(key): str(value) for key, value in given.items()}
+    return {each["key"]: each["value"] for each in given or ()}
+
+
+def _frame(table: Any) -> pl.DataFrame:
+    found = pl.from_arrow(table)
+    assert isinstance(found, pl.DataFrame)  # noqa: S101 - a table is a frame
+    return found

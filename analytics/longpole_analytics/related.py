@@ -1,0 +1,108 @@
+"""What ``longpole explain`` reads of a store besides the trace itself: others of its route."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from longpole_analytics.serial import Names, SerialRules, Sibling, pairs, seen_apart
+from longpole_analytics.thresholds import configured
+
+if TYPE_CHECKING:
+    from longpole.vocab import Span
+    from longpole_analytics.stages import TracePartition
+    from longpole_collector.stores.base import Reader, Value
+
+MAX_OTHERS: Final = 500
+"""The latest within a day of the trace."""
+MAX_NAMES: Final = 200
+_DAY_NS: Final = 24 * 3600 * 10**9
+_OTHERS: Final = f"""
+    SELECT trace_id FROM traces
+    WHERE route IS NOT DISTINCT FROM ? AND trace_id <> ? AND start_ns BETWEEN ? AND ?
+    ORDER BY start_ns DESC, trace_id LIMIT {MAX_OTHERS}
+"""  # noqa: S608 - a number of ours
+
+
+class Place(NamedTuple):
+    """Where a trace belongs, as its row says."""
+
+    route: str | None
+    route_version: str | None
+
+
+def place_of(reader: Reader, trace_id: str) -> Place | None:
+    """The route and version of a trace; ``None`` while it has no row."""
+    found = reader.sql("SELECT route, route_version FROM traces WHERE trace_id = ?", [trace_id])
+    return Place(**found.to_pylist()[0]) if found.num_rows else None
+
+
+def apart(
+    reader: Reader,
+    place: Place,
+    split: TracePartition,
+    spans: Sequence[Span],
+    rules: SerialRules,
+) -> dict[Names, int]:
+    """In how many other traces of the route and version what ran in a row here did not.
+
+    Args:
+        reader: the store.
+        place: where the trace belongs; without a route it has no others.
+        split: the trace.
+        spans: its spans.
+        rules: what follows what.
+    """
+    wanted = pairs(split, spans, rules) if place.route is not None else set()
+    if not wanted:
+        return {}
+    names: list[Value] = [*sorted({name for pair in wanted for name in pair})[:MAX_NAMES]]
+    found = reader.sql(
+        f"""SELECT trace_id, parent_id, name, start_ns, end_ns FROM spans
+            WHERE trace_id IN ({_OTHERS}) AND route_version IS NOT DISTINCT FROM ?
+            AND name IN ({", ".join("?" * len(names))})""",  # noqa: S608 - ours
+        [*_given(place, split), place.route_version, *names],
+    )
+    traces: dict[str, list[Sibling]] = {}
+    for row in found.to_pylist():
+        traces.setdefault(row.pop("trace_id"), []).append(Sibling(**row))
+    return seen_apart(traces.values(), wanted)
+
+
+def shape(reader: Reader, place: Place, split: TracePartition) -> dict[str, Any]:
+    """The shape of a trace against the other traces of its route, as the document has it.
+
+    ``name`` is null where there are too few of them.
+
+    Args:
+        reader: the store.
+        place: where the trace belongs.
+        split: the trace.
+    """
+    import polars as pl
+
+    from longpole_analytics.requests import from_views
+    from longpole_analytics.shapes import Baseline, ShapeRules, shape_of_trace
+
+    tables = [
+        pl.DataFrame(
+            reader.sql(
+                f"SELECT * FROM {view} WHERE trace_id IN ({_OTHERS})",  # noqa: S608 - ours
+                _given(place, split),
+            )
+        )
+        for view in ("traces", "trace_stages", "calls")
+    ]
+    baseline = Baseline.of_route(from_views(*tables), place.route, split.trace_id)
+    found = shape_of_trace(split, baseline, configured(ShapeRules(), "shapes"))
+    return {
+        "name": found.name,
+        "sub_cause": found.sub_cause,
+        "evidence": [evidence.document() for evidence in found.evidence],
+        "next_check": found.next_check,
+    }
+
+
+def _given(place: Place, split: TracePartition) -> list[Value]:
+    at = split.start_ns
+    return [place.route, split.trace_id, at - _DAY_NS, at + _DAY_NS]

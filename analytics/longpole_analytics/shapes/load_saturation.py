@@ -1,0 +1,87 @@
+"""Latency worsens with load: within the window, the busier the slower, and more so than before.
+
+Time per token counts where there is more load than before; alone it would be contention at the
+usual load, a sub-cause of slow decoding.
+"""
+
+import math
+from typing import Final, NamedTuple
+
+from longpole_analytics.shapes._fits import Correlation, correlation
+from longpole_analytics.shapes._measures import QUANTILES, TPOT, Measures
+from longpole_analytics.shapes.base import Evidence, Finding, Rule
+
+CHECK: Final = "compare arrivals with capacity: add replicas, or admit fewer requests at once"
+
+
+class _Link(NamedTuple):
+    """How a time goes with the load: now, and the slope's growth over the baseline's."""
+
+    metric: str
+    now: Correlation
+    growth: float
+
+
+def test(measures: Measures, found: tuple[Finding, ...]) -> Finding | None:
+    """Saturation, by the times that rose and go with the load more steeply than before."""
+    m = measures
+    links = [link for name in ("queue_ms", "ttft_ms", TPOT) if (link := _link(m, name))]
+    if not links:
+        return None
+    excess = _excess(m, {link.metric for link in links})
+    if excess < m.floor("ttft_ms"):
+        return None
+    best = max(links, key=lambda link: link.now.rho)
+    is_waiting = any(link.metric != TPOT for link in links)
+    tests = [t for metric in (best.metric, "in_flight", TPOT) for t in m.test(metric)]
+    return Finding(
+        "load_saturation",
+        "queue saturation" if is_waiting else "batch policy: decoding slows, the queue does not",
+        excess,
+        (*_evidence(best), *(t.evidence() for t in dict.fromkeys(tests))),
+        CHECK,
+    )
+
+
+def _link(m: Measures, metric: str) -> _Link | None:
+    load_is_up = m.is_up("in_flight", 0.5)
+    if not _rose(m, metric) or (metric == TPOT and not load_is_up):
+        return None
+    now = correlation(m.current["in_flight"], m.current[metric])
+    if now is None or now.rho < m.rules.load_rho or now.low <= 0:
+        return None
+    before = correlation(m.base["in_flight"], m.base[metric])
+    growth = now.slope / before.slope if before is not None and before.slope > 0 else math.inf
+    # With more load than before, decoding that was steep already is saturation all the same.
+    if growth <= m.rules.load_slope_growth and metric != TPOT:
+        return None
+    return _Link(metric, now, growth)
+
+
+def _excess(m: Measures, linked: set[str]) -> float:
+    """What waits and decodes longer; decoding too where it follows a load that is up."""
+    wait = m.excess("ttft_ms") if "ttft_ms" in linked else 0.0
+    if "queue_ms" in linked:
+        wait = max(wait, m.change("queue_ms"))
+    decode = 0.0
+    slower = m.tests.get((TPOT, 0.5))
+    if TPOT in linked or (m.is_up("in_flight", 0.5) and slower is not None and slower.is_up):
+        decode = max(m.decode_excess(), 0.0)
+    return max(wait, 0.0) + decode
+
+
+def _evidence(link: _Link) -> tuple[Evidence, Evidence]:
+    growth = link.growth if math.isfinite(link.growth) else None
+    before = link.now.slope / growth if growth else None
+    name, now = link.metric, link.now
+    return (
+        Evidence(f"rank_correlation_in_flight_{name}", None, now.rho, None, None, None, now.n),
+        Evidence(f"slope_in_flight_{name}", None, now.slope, before, growth, None, now.n),
+    )
+
+
+def _rose(m: Measures, metric: str) -> bool:
+    return any(m.is_up(metric, q) for q in QUANTILES)
+
+
+RULE = Rule(order=10, needs=("queue_ms", "ttft_ms", TPOT), test=test)

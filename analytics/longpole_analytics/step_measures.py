@@ -1,0 +1,233 @@
+"""Time measures of workflows' own steps: branches, work on guesses, the application's caches.
+
+They need what only the SDK tells: which branches the outcome used, what became of a guess, whether
+a lookup hit. Where nobody told, the measure is unknown.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from longpole.vocab import Span, keys
+from longpole_analytics.measures import MeasureRules, Share, share
+
+_MS: Final = 1e6
+
+
+# --- branches ----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class FanOut:
+    """How much of what was started side by side was of use.
+
+    Attributes:
+        num_unknown: branches of workflows that do not say which they used.
+        used: share of the other branches.
+        unused_ms: time of those that were not used.
+        num_hedges: groups of duplicates with a winner.
+        late_ms: what losers still took after the winner, in those that were not cancelled.
+        num_not_cancelled: losers that ran on.
+    """
+
+    num_unknown: int
+    used: Share
+    unused_ms: float
+    num_hedges: int
+    late_ms: float
+    num_not_cancelled: int
+
+
+def fan_out(spans: Iterable[Span], rules: MeasureRules | None = None) -> FanOut:
+    """How much of the branches the outcomes used, and what missing cancels cost.
+
+    Args:
+        spans: whole traces, in any order.
+        rules: when a loser counts as not cancelled.
+    """
+    rules = rules or MeasureRules()
+    used: dict[str, set[str]] = {}
+    branches: list[Span] = []
+    winners: dict[str, str] = {}
+    for span in spans:
+        if keys.BRANCH_USED in span.attributes:
+            used.setdefault(span.trace_id, set()).update(_listed(span.attributes[keys.BRANCH_USED]))
+        if keys.BRANCH_NAME in span.attributes:
+            branches.append(span)
+        if keys.HEDGE_WINNER in span.attributes:
+            winners[span.span_id] = span.attributes[keys.HEDGE_WINNER]
+    told = [branch for branch in branches if branch.trace_id in used]
+    unused = [
+        branch
+        for branch in told
+        if not used[branch.trace_id] & {branch.span_id, branch.attributes[keys.BRANCH_NAME]}
+    ]
+    late = [after for after in _after_winner(branches, winners) if after > rules.cancel_ms]
+    return FanOut(
+        len(branches) - len(told),
+        share(len(told) - len(unused), len(told)),
+        sum(_length_ms(branch) or 0.0 for branch in unused),
+        len(winners),
+        sum(late),
+        len(late),
+    )
+
+
+def _after_winner(branches: list[Span], winners: dict[str, str]) -> list[float]:
+    """How long each loser ran on after its group's winner had ended, ms."""
+    groups: dict[str, list[Span]] = defaultdict(list)
+    for branch in branches:
+        if branch.parent_id in winners:
+            groups[branch.parent_id].append(branch)
+    found: list[float] = []
+    for group, members in groups.items():
+        ends = {branch.span_id: branch.end_ns for branch in members}
+        won_ns = ends.pop(winners[group], None)
+        if won_ns is not None:
+            found += [(end - won_ns) / _MS for end in ends.values() if end is not None]
+    return found
+
+
+# --- guesses -----------------------------------------------------------------------------------
+PAYS: Final = "pays"
+LOSES: Final = "loses"
+UNDECIDED: Final = "undecided"
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """Work that was started before anybody asked for it.
+
+    Attributes:
+        hits: share of those with a verdict that were used before they expired.
+        num_unknown: those without a verdict.
+        wasted_ms: time of those that were not used.
+        wasted_tokens: tokens of model calls below those; ``None`` where one is unknown.
+        verdict: ``pays`` when even the lower end of the share's interval is enough, ``loses``
+            when not even the upper end is, else ``undecided``.
+    """
+
+    hits: Share
+    num_unknown: int
+    wasted_ms: float
+    wasted_tokens: int | None
+    verdict: str
+
+
+def guesses(spans: Iterable[Span], rules: MeasureRules | None = None) -> Guesses:
+    """Whether working ahead pays.
+
+    Args:
+        spans: whole traces, in any order.
+        rules: how many hits are enough.
+    """
+    rules = rules or MeasureRules()
+    everything = list(spans)
+    states = (keys.SPECULATION_STATE, keys.SPECULATION_TTL)
+    found = [span for span in everything if any(key in span.attributes for key in states)]
+    told = [span for span in found if keys.SPECULATION_STATE in span.attributes]
+    missed = [span for span in told if not _is_hit(span)]
+    hits = share(len(told) - len(missed), len(told))
+    verdict = UNDECIDED
+    if hits.low is not None and hits.low >= rules.least_hits:
+        verdict = PAYS
+    elif hits.high is not None and hits.high < rules.least_hits:
+        verdict = LOSES
+    return Guesses(
+        hits,
+        len(found) - len(told),
+        sum(_length_ms(span) or 0.0 for span in missed),
+        _tokens_below(everything, missed),
+        verdict,
+    )
+
+
+def _is_hit(span: Span) -> bool:
+    age, ttl = (_number(span, key) for key in (keys.SPECULATION_AGE, keys.SPECULATION_TTL))
+    is_fresh = age is None or ttl is None or age <= ttl
+    return span.attributes[keys.SPECULATION_STATE] == "used" and is_fresh
+
+
+def _tokens_below(spans: list[Span], roots: list[Span]) -> int | None:
+    children: dict[tuple[str, str | None], list[Span]] = defaultdict(list)
+    for span in spans:
+        children[span.trace_id, span.parent_id].append(span)
+    tokens, seen = 0, set[tuple[str, str]]()
+    stack = list(roots)
+    while stack:
+        span = stack.pop()
+        if (span.trace_id, span.span_id) in seen:
+            continue
+        seen.add((span.trace_id, span.span_id))
+        stack += children[span.trace_id, span.span_id]
+        if span.is_model_call and not span.is_engine:
+            if span.input_tokens is None or span.output_tokens is None:
+                return None
+            tokens += span.input_tokens + span.output_tokens
+    return tokens
+
+
+# --- caches ------------------------------------------------------------------------------------
+class AppCache(NamedTuple):
+    """Lookups of one kind of cache (exact, semantic) on one route.
+
+    ``saved_ms`` is what making the hits' answers anew would have taken, less what all lookups
+    took; ``None`` where no hit tells. ``stale`` is the share of hits whose source had changed.
+    """
+
+    kind: str
+    route: str | None
+    hits: Share
+    stale: Share
+    saved_ms: float | None
+
+
+def app_caches(spans: Iterable[Span]) -> tuple[AppCache, ...]:
+    """How the application's own caches do, by kind and route."""
+    groups: dict[tuple[str, str | None], list[Span]] = defaultdict(list)
+    for span in spans:
+        if keys.APP_CACHE_HIT in span.attributes:
+            kind = span.attributes.get(keys.APP_CACHE_KIND, "exact")
+            groups[kind, span.route].append(span)
+    found: list[AppCache] = []
+    for (kind, route), lookups in sorted(groups.items(), key=lambda g: (g[0][0], g[0][1] or "")):
+        hits = [span for span in lookups if _is_true(span, keys.APP_CACHE_HIT)]
+        told = [span for span in hits if keys.APP_CACHE_STALE in span.attributes]
+        stale = [span for span in told if _is_true(span, keys.APP_CACHE_STALE)]
+        saved = [s for span in hits if (s := _number(span, keys.APP_CACHE_SAVED)) is not None]
+        cost_ms = sum(_length_ms(span) or 0.0 for span in lookups)
+        found.append(
+            AppCache(
+                kind,
+                route,
+                share(len(hits), len(lookups)),
+                share(len(stale), len(told)),
+                sum(saved) * 1e3 - cost_ms if saved else None,
+            )
+        )
+    return tuple(found)
+
+
+# --- spans -------------------------------------------------------------------------------------
+def _length_ms(span: Span) -> float | None:
+    return None if span.end_ns is None else max(span.end_ns - span.start_ns, 0) / _MS
+
+
+def _number(span: Span, key: str) -> float | None:
+    try:
+        return float(span.attributes[key])
+    except (KeyError, ValueError):
+        return None
+
+
+def _is_true(span: Span, key: str) -> bool:
+    return span.attributes.get(key) == "true"
+
+
+def _listed(text: str) -> list[str]:
+    """A list as the store keeps it; a text that is none stands for itself."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return [text]
+    return [str(item) for item in found] if isinstance(found, list) else [text]

@@ -1,0 +1,104 @@
+"""Counts of calls and workflows by minute, slice and size, so that an overview reads no call.
+
+Rows of a file count what lies in that file, so those of several files are merged by adding, and
+go with their file. Whoever changes a call or a workflow marks its minute in the same transaction
+(:mod:`~longpole_collector.stores.stale`); :func:`refresh` counts marked minutes anew once they
+are over. A row covers a minute or the hour around it, which is kept as the sum of its minutes:
+a day is read from 24 of those.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import pyarrow as pa
+
+from longpole_collector.stores.days import Day
+from longpole_collector.stores.duckdb import DuckStore, registered
+from longpole_collector.stores.schema import MINUTE_NS, MINUTES, STALE
+
+HOUR: Final = 60
+"""Minutes that a row of an hour covers; the other rows cover one."""
+_SLICE: Final = "service, route, prompt_version, request_model, metric, bucket"
+_MERGED: Final = "sum(num), sum(sum_ns), min(min_ms), max(max_ms)"
+
+
+def refresh(store: DuckStore, now_ns: int, is_stopping: Callable[[], bool] = lambda: False) -> int:
+    """Count the marked minutes that are over anew; returns how many.
+
+    One hour at a time, so that nobody waits long. What is changed meanwhile is marked again and
+    counted by the next call.
+    """
+    done = 0
+    for day in list(store.days):
+        for hour in _hours(store, day, now_ns):
+            if is_stopping():
+                return done
+            done += _refresh_hour(store, day, hour, now_ns // MINUTE_NS)
+    return done
+
+
+def _hours(store: DuckStore, day: Day, now_ns: int) -> list[int]:
+    with store.exclusive() as writer:
+        rows = writer.execute(
+            f"SELECT DISTINCT minute // {HOUR} FROM {day.catalog}.{STALE.name} "  # noqa: S608
+            f"WHERE minute <> {now_ns // MINUTE_NS} ORDER BY ALL"
+        ).fetchall()
+    return [row[0] for row in rows]
+
+
+def _refresh_hour(store: DuckStore, day: Day, hour: int, running: int) -> int:
+    """Count the marked minutes of one hour anew, all but the one that is running."""
+    stale = f"{day.catalog}.{STALE.name}"
+    target = f"{day.catalog}.{MINUTES.name}"
+    here = f"minute // {HOUR} = {hour}"
+    with store.transaction(day) as writer:
+        # what is marked from here on is not taken, and stays
+        writer.execute(
+            f"UPDATE {stale} SET is_taken = true WHERE {here} AND minute <> {running}"  # noqa: S608
+        )
+        taken = writer.sql(
+            f"SELECT DISTINCT minute FROM {stale} WHERE {here} AND is_taken"  # noqa: S608
+        ).to_arrow_table()
+    rows = _counted(store, day, taken["minute"].to_pylist())
+    since_ns = hour * HOUR * MINUTE_NS
+    with store.transaction(day) as writer, registered(writer, counted=rows, taken=taken):
+        writer.execute(f"DELETE FROM {stale} WHERE {here} AND is_taken")  # noqa: S608
+        writer.execute(
+            f"DELETE FROM {target} AS old USING taken "  # noqa: S608
+            f"WHERE old.start_ns = taken.minute * {MINUTE_NS} AND width = 1"
+        )
+        writer.execute(f"INSERT INTO {target} SELECT * FROM counted")  # noqa: S608
+        writer.execute(
+            f"DELETE FROM {target} WHERE start_ns = {since_ns} AND width = {HOUR}"  # noqa: S608
+        )
+        writer.execute(
+            f"INSERT INTO {target} SELECT {since_ns}, {HOUR}, {_SLICE}, {_MERGED} "  # noqa: S608
+            f"FROM {target} WHERE width = 1 AND start_ns >= {since_ns} "
+            f"AND start_ns < {since_ns + HOUR * MINUTE_NS} GROUP BY {_SLICE} ORDER BY metric"
+        )
+    return int(taken.num_rows)
+
+
+def _counted(store: DuckStore, day: Day, minutes: list[int]) -> pa.Table:
+    """The rows of these minutes, from the calls and workflows in the file."""
+    since_ns, until_ns = min(minutes) * MINUTE_NS, (max(minutes) + 1) * MINUTE_NS
+    cursor = store.cursor()
+    try:
+        # constants, not parameters: they are what parts of the file are skipped by
+        query = _fill().format(
+            minutes=", ".join(str(minute * MINUTE_NS) for minute in minutes),
+            near=f"day = '{day.catalog}' AND start_ns >= {since_ns} AND start_ns < {until_ns}",
+        )
+        found: Any = cursor.sql(query).to_arrow_table()
+    finally:
+        cursor.close()
+    table: pa.Table = found
+    return table
+
+
+@cache
+def _fill() -> str:
+    file = files("longpole_collector").joinpath("sql", "minutes", "fill.sql")
+    return file.read_text(encoding="utf-8")

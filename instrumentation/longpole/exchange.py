@@ -1,0 +1,155 @@
+"""What the HTTP layer told about one call: its attempts, its connections, the answer's headers."""
+
+from collections.abc import Iterable, Sequence
+from time import perf_counter_ns
+from typing import Any
+
+from longpole.call import AttributeValue
+from longpole.vocab import keys
+
+NO_ANSWER = "no_answer"
+_NS_PER_S = 1e9
+_OPENS = ("connection.connect_tcp", "connection.start_tls", "connection.connect_unix_socket")
+
+# Milliseconds each. The first that a response carries counts: OpenAI and Azure, Envoy edges, TGI.
+_PROCESSING = (b"openai-processing-ms", b"x-envoy-upstream-service-time", b"x-inference-time")
+_REQUEST_IDS = (b"x-request-id", b"request-id", b"x-amzn-requestid", b"apim-request-id")
+_LEFT = {
+    b"x-ratelimit-remaining-requests": "remaining_requests",
+    b"x-ratelimit-remaining-tokens": "remaining_tokens",
+    b"anthropic-ratelimit-requests-remaining": "remaining_requests",
+    b"anthropic-ratelimit-tokens-remaining": "remaining_tokens",
+}
+_WANTED = frozenset((*_PROCESSING, *_REQUEST_IDS, *_LEFT, b"server-timing"))
+
+
+class Exchange:
+    """The HTTP side of one call, told by the hooks of its client's HTTP layer.
+
+    Moments are nanoseconds of the monotonic clock of :class:`longpole.call.Call`.
+    """
+
+    __slots__ = (
+        "_headers",
+        "_opening_ns",
+        "_started_ns",
+        "answered_ns",
+        "is_new_connection",
+        "is_redirected",
+        "opened_ns",
+        "request_bytes",
+        "starts_ns",
+        "statuses",
+    )
+
+    def __init__(self) -> None:
+        self.starts_ns: list[int] = []
+        self.answered_ns: list[int | None] = []
+        self.statuses: list[int | None] = []
+        self.is_redirected = False
+        self.is_new_connection: bool | None = None
+        self.opened_ns = 0
+        self.request_bytes: int | None = None
+        self._opening_ns = 0
+        self._headers: dict[bytes, bytes] = {}
+
+    def attempt(self, at_ns: int) -> None:
+        """A request goes out."""
+        self.starts_ns.append(at_ns)
+        self.answered_ns.append(None)
+        self.statuses.append(None)
+        self.is_new_connection = None
+
+    def answered(self, status: int, headers: Iterable[tuple[bytes, bytes]], at_ns: int) -> None:
+        """Its response's head came; header names have any case."""
+        if not self.starts_ns:
+            self.attempt(at_ns)
+        self.statuses[-1], self.answered_ns[-1] = status, at_ns
+        self._headers = {
+            lower: value for name, value in headers if (lower := name.lower()) in _WANTED
+        }
+
+    def trace(self, event: str, info: Any) -> None:
+        """A step of the connection (the ``trace`` extension of httpcore)."""
+        what, _, when = event.rpartition(".")
+        if what in _OPENS:
+            self.is_new_connection = True
+            if when == "started":
+                self._opening_ns = perf_counter_ns()
+            else:
+                self.opened_ns += perf_counter_ns() - self._opening_ns
+        elif self.is_new_connection is None and what.endswith("send_request_headers"):
+            self.is_new_connection = False
+
+    async def trace_async(self, event: str, info: Any) -> None:
+        """The same for an async client."""
+        self.trace(event, info)
+
+    @property
+    def status(self) -> int | None:
+        """HTTP status of the last attempt."""
+        return self.statuses[-1] if self.statuses else None
+
+    def attributes(self, start_ns: int) -> dict[str, AttributeValue]:
+        """By vocabulary key, for a call that was made at ``start_ns``; unknowns left out."""
+        found: dict[str, AttributeValue | None] = {
+            keys.HTTP_STATUS: self.status,
+            keys.REQUEST_SIZE: self.request_bytes,
+            keys.CONNECTION_NEW: self.is_new_connection,
+            keys.CONNECTION_TIME: self.opened_ns / _NS_PER_S if self.opened_ns else None,
+        }
+        if len(self.starts_ns) > 1:
+            found[keys.ATTEMPT_STATUS] = [
+                NO_ANSWER if status is None else str(status) for status in self.statuses
+            ]
+            found[keys.ATTEMPT_OFFSETS_US] = [(at - start_ns) // 1000 for at in self.starts_ns]
+            found[keys.RETRY_WAIT] = _waited_ns(self.answered_ns, self.starts_ns) / _NS_PER_S
+        if self._headers:
+            found.update(_told(self._headers))
+        return {key: value for key, value in found.items() if value is not None}
+
+
+def _waited_ns(answered_ns: Sequence[int | None], starts_ns: Sequence[int]) -> int:
+    """From each answer to the next attempt; an attempt without answer has no known wait."""
+    pairs = zip(answered_ns, starts_ns[1:], strict=False)
+    return sum(later - answer for answer, later in pairs if answer is not None)
+
+
+def _told(headers: dict[bytes, bytes]) -> dict[str, AttributeValue]:
+    """What the provider's headers say."""
+    found: dict[str, AttributeValue] = {}
+    for name in _PROCESSING:
+        taken_ms = _number(headers.get(name, b""))
+        if taken_ms is not None:
+            found[keys.SERVER_PROCESSING] = taken_ms / 1e3
+            found[keys.SERVER_PROCESSING_SOURCE] = name.decode()
+            break
+    else:
+        taken_ms = _server_timing_ms(headers.get(b"server-timing", b""))
+        if taken_ms is not None:
+            found[keys.SERVER_PROCESSING] = taken_ms / 1e3
+            found[keys.SERVER_PROCESSING_SOURCE] = "server-timing"
+    for name in _REQUEST_IDS:
+        if name in headers:
+            found[keys.SERVER_REQUEST_ID] = headers[name].decode("latin-1")[:128]
+            break
+    for name, word in _LEFT.items():
+        left = _number(headers.get(name, b""))
+        if left is not None:
+            found[keys.RATE_LIMIT_PREFIX + word] = int(left)
+    return found
+
+
+def _server_timing_ms(value: bytes) -> float | None:
+    """The longest ``dur`` of a Server-Timing header (W3C), milliseconds."""
+    parts = value.replace(b",", b";").split(b";")
+    found = [_number(part.strip()[4:]) for part in parts if part.strip().startswith(b"dur=")]
+    return max((ms for ms in found if ms is not None), default=None)
+
+
+def _number(value: bytes) -> float | None:
+    try:
+        found = float(value)
+    except ValueError:
+        return None
+    return found if 0 <= found < 1e12 else None

@@ -1,0 +1,242 @@
+"""The store's counts by minute equal the calls and workflows that they count, whatever happens."""
+
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from longpole_analytics import minutes as truth
+from longpole_analytics.frames import spans_from_table
+from longpole_collector.housekeeping import tidy
+from longpole_collector.stores import minutes as module
+from longpole_collector.stores import open_reader
+from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.stores.keeping import Retention, forget_person, rewrite
+from longpole_collector.stores.minutes import refresh
+from longpole_collector.writer import Writer
+
+CORPUS = Path(__file__).parent / "corpus"
+SLICE = ("service", "route", "prompt_version", "request_model")
+OF_CALLS = ("ttft_ms", "tpot_ms", "e2e_ms")
+MINUTE_NS = 60_000_000_000
+LATER_NS = 4_000_000_000_000_000_000
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = DuckStore(tmp_path / "db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def writer(store, rollup):
+    return Writer(store, rollup)
+
+
+@cache
+def captured():
+    """The spans of all captures."""
+    reader = open_reader(files=sorted(CORPUS.glob("*.otlp.pb")))
+    try:
+        return spans_from_table(reader.sql("SELECT * FROM spans"))
+    finally:
+        reader.close()
+
+
+def counted(store):
+    names = ["start_ns", *SLICE, "metric", "bucket", "num", "sum_ns", "min_ms", "max_ms"]
+    found = pl.from_arrow(store.sql("SELECT * FROM minutes"))
+    rows = truth.merge([found], by=["start_ns", *SLICE])
+    return rows.select(pl.col(names)).rows()
+
+
+def expected(store):
+    names = ["start_ns", *SLICE, "metric", "bucket", "num", "sum_ns", "min_ms", "max_ms"]
+    calls = pl.from_arrow(store.sql("SELECT * FROM calls"))
+    traces = pl.from_arrow(store.sql("SELECT * FROM traces")).with_columns(
+        request_model=pl.lit(None, pl.String)
+    )
+    parts = [truth.roll_up(calls, OF_CALLS, SLICE), truth.roll_up(traces, ["wall_ms"], SLICE)]
+    return truth.merge(parts).select(pl.col(names)).rows()
+
+
+def by_hour(store, view):
+    hours = f"SELECT start_ns // {60 * MINUTE_NS} AS hour, {', '.join(SLICE)}, metric, bucket"
+    sums = "sum(num) AS num, min(min_ms) AS min_ms, max(max_ms) AS max_ms"
+    return store.sql(f"{hours}, {sums} FROM {view} GROUP BY ALL ORDER BY ALL").to_pylist()
+
+
+def test_minutes_are_what_a_roll_up_of_the_views_gives(store, writer):
+    writer.write_spans(captured())
+    writer.settle(everything=True)
+    assert counted(store) == []
+    assert refresh(store, LATER_NS) > 0
+    assert counted(store) == expected(store) != []
+    assert by_hour(store, "hours") == by_hour(store, "minutes")
+    assert refresh(store, LATER_NS) == 0
+
+
+def test_a_merged_call_is_counted_once(store, writer):
+    writer.write_spans(captured())
+    writer.settle(everything=True)
+    refresh(store, LATER_NS)
+    calls = store.sql("SELECT count(*) AS n FROM calls WHERE e2e_ms IS NOT NULL")
+    found = store.sql("SELECT sum(num) AS n FROM minutes WHERE metric = 'e2e_ms'")
+    assert found["n"].to_pylist() == calls["n"].to_pylist()
+
+
+def test_spans_in_any_order_and_counts_in_between_come_to_the_same(store, writer, monkeypatch):
+    spans = captured()
+    for k in range(7):
+        writer.write_spans(spans[k::7])
+        writer.settle(everything=k % 2 == 0)
+        refresh(store, LATER_NS)
+    writer.settle(everything=True)
+    refresh(store, LATER_NS)
+    assert counted(store) == expected(store)
+
+
+def test_the_minute_that_runs_waits_until_it_is_over(store, writer):
+    spans = captured()
+    writer.write_spans(spans)
+    writer.settle(everything=True)
+    starts = {row["start_ns"] for row in store.sql("SELECT start_ns FROM calls").to_pylist()}
+    running = max(starts) // MINUTE_NS
+    refresh(store, running * MINUTE_NS + 59_000_000_000)
+    assert counted(store) == [row for row in expected(store) if row[0] != running * MINUTE_NS]
+    refresh(store, (running + 1) * MINUTE_NS)
+    assert counted(store) == expected(store)
+
+
+def test_what_comes_while_a_minute_is_counted_is_counted_next_time(store, writer, monkeypatch):
+    spans = captured()
+    writer.write_spans(spans[::2])
+    writer.settle(everything=True)
+    count = module._counted
+
+    def count_and_write(*given):
+        rows = count(*given)
+        monkeypatch.setattr(module, "_counted", count)
+        writer.write_spans(spans[1::2])
+        writer.settle(everything=True)
+        return rows
+
+    monkeypatch.setattr(module, "_counted", count_and_write)
+    refresh(store, LATER_NS)
+    refresh(store, LATER_NS)
+    assert counted(store) == expected(store)
+
+
+def test_marks_outlive_the_process(tmp_path, rollup):
+    store = DuckStore(tmp_path)
+    writer = Writer(store, rollup)
+    writer.write_spans(captured())
+    writer.settle(everything=True)
+    store.close()
+    store = DuckStore(tmp_path)
+    refresh(store, LATER_NS)
+    assert counted(store) == expected(store)
+    store.close()
+    reader = DuckStore(tmp_path, is_read_only=True)
+    assert counted(reader) == expected(reader)
+    reader.close()
+
+
+def test_a_count_that_was_cut_short_is_done_again(store, writer, monkeypatch):
+    writer.write_spans(captured())
+    writer.settle(everything=True)
+
+    def fail(*_given):
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_counted", fail)
+        with pytest.raises(RuntimeError):
+            refresh(store, LATER_NS)
+    refresh(store, LATER_NS)
+    assert counted(store) == expected(store)
+
+
+def test_a_rewritten_day_keeps_its_counts_and_takes_late_ones(store, writer):
+    spans = captured()
+    writer.write_spans(spans[: len(spans) // 2])
+    writer.settle(everything=True)
+    refresh(store, LATER_NS)
+    for day in list(store.days):
+        assert rewrite(store, day)
+    assert counted(store) == expected(store)
+    writer.write_spans(spans[len(spans) // 2 :])
+    writer.settle(everything=True)
+    refresh(store, LATER_NS)
+    assert counted(store) == expected(store)
+
+
+def test_a_forgotten_person_is_counted_no_more(store, writer):
+    spans = captured()
+    gone = spans[0].trace_id
+    spans = [s._replace(conversation_id="who") if s.trace_id == gone else s for s in spans]
+    writer.write_spans(spans)
+    writer.settle(everything=True)
+    refresh(store, LATER_NS)
+    before = counted(store)
+    assert forget_person(store, "who") == 1
+    refresh(store, LATER_NS)
+    assert counted(store) == expected(store) != before
+
+
+def test_files_of_an_older_schema_are_counted_without_being_rewritten(store, writer, tmp_path):
+    writer.write_spans(captured())
+    writer.settle(everything=True)
+    truth_rows = expected(store)
+    for day in store.days:
+        with store.transaction(day) as cursor:
+            cursor.execute(f"DROP TABLE {day.catalog}.minute_rows")
+            cursor.execute(f"DROP TABLE {day.catalog}.stale_minute_rows")
+            cursor.execute(
+                f"UPDATE {day.catalog}.meta SET value = '3' WHERE key = 'schema_version'"
+            )
+    store.save()
+    store.close()
+    reader = DuckStore(tmp_path / "db", is_read_only=True)  # lacks the tables
+    assert counted(reader) == []
+    reader.close()
+    again = DuckStore(tmp_path / "db")
+    refresh(again, LATER_NS)
+    assert counted(again) == truth_rows
+    again.close()
+
+
+def test_housekeeping_counts(store, writer):
+    writer.write_spans(captured())
+    writer.settle(everything=True)
+    tidy(store, Retention(days=None), datetime.now(UTC) + timedelta(days=2))
+    assert counted(store) == expected(store)
+
+
+def test_absurd_times_stop_nothing(store, writer):
+    spans = captured()
+    call = next(span for span in spans if span.is_model_call)
+    odd = [
+        call._replace(trace_id="1" * 32, end_ns=2**63 - 1, start_ns=0, tpot_ms=float("nan")),
+        call._replace(trace_id="2" * 32, end_ns=None, ttft_ns=None, tpot_ms=1e300),
+        call._replace(trace_id="3" * 32, end_ns=call.start_ns, ttft_ns=0, tpot_ms=-1.0),
+    ]
+    writer.write_spans([*spans, *odd])
+    writer.settle(everything=True)
+    refresh(store, LATER_NS)
+    assert counted(store) == expected(store)
+
+
+def test_the_bucket_of_a_call_is_the_same_in_sql(store, writer):
+    writer.write_spans(captured())
+    writer.settle(everything=True)
+    refresh(store, LATER_NS)
+    rows = store.sql(
+        "SELECT min_ms, max_ms, log_value(bucket) AS v FROM minutes WHERE bucket IS NOT NULL"
+    ).to_pylist()
+    for row in rows:
+        assert row["v"] == pytest.approx(row["min_ms"], rel=0.0100001)
+        assert row["v"] == pytest.approx(row["max_ms"], rel=0.0100001)
