@@ -40,6 +40,11 @@ class _Instruments(NamedTuple):
 _known: "tuple[MeterProvider, _Instruments | None] | None" = None
 
 
+def are_wanted() -> bool:
+    """The application has set a provider of meters."""
+    return _instruments() is not None
+
+
 def record(call: Call, attributes: Mapping[str, AttributeValue]) -> None:
     """Record one finished call that is described by ``attributes`` (vocabulary keys)."""
     found = _instruments()

@@ -255,7 +255,8 @@ class Record:
                 found[keys.ERROR_TYPE] = error_type
             found.update(self.exchange.attributes(self.call.start_ns))
             self.span.set_attributes(found)
-            metrics.record(self.call, {**self._attributes, **found})
+            if metrics.are_wanted():
+                metrics.record(self.call, {**self._attributes, **found})
             if state is StreamState.ERROR:
                 self.span.set_status(StatusCode.ERROR)
             self.span.end(self._epoch_ns + at_ns - self.call.start_ns)

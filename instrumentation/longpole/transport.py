@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from inspect import iscoroutinefunction
 from time import perf_counter_ns
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from longpole import health, settings
 from longpole.body import follow
@@ -183,6 +183,11 @@ def answered(
 
 # --- httpx and httpx2 --------------------------------------------------------------------------
 
+_connections: "WeakSet[Any]" = WeakSet()
+"""Connections that have answered a recorded call, as long as their pools keep them."""
+_open_to: "WeakValueDictionary[tuple[str, int | None], Any]" = WeakValueDictionary()
+"""The last of them by host and port."""
+
 
 def _hooks_for(http_client: Any) -> tuple[Any, Any]:
     is_async = hasattr(http_client, "aclose")
@@ -202,20 +207,38 @@ async def _request_async(request: Any) -> None:
 
 
 def _sent(request: Any) -> Record | None:
-    size = request.headers.get("content-length", "")
-    return sending(request.headers, request.url.host, int(size) if size.isdecimal() else None)
+    """The record of the call, where the connection's steps are to be traced.
+
+    Tracing costs about a tenth of a call, so it is left out while a connection to the host is
+    known to be open: the request most likely takes that one.
+    """
+    size, url = request.headers.get("content-length", ""), request.url
+    record = sending(request.headers, url.host, int(size) if size.isdecimal() else None)
+    return record if (url.host, url.port) not in _open_to else None
 
 
 def _response(response: Any) -> None:
     record = answered(
         response.status_code, response.headers.raw, is_redirect=response.has_redirect_location
     )
-    if record is None or not record.is_raw or response.is_error or response.has_redirect_location:
+    if record is None:
         return
     try:
-        follow(response, record)
+        _note_connection(response, record)
+        if record.is_raw and not response.is_error and not response.has_redirect_location:
+            follow(response, record)
     except Exception as error:  # noqa: BLE001 - counted; the body is the application's
         health.swallow("body", error)
+
+
+def _note_connection(response: Any, record: Record) -> None:
+    stream = response.extensions.get("network_stream")
+    if stream is None:
+        return
+    if record.exchange.is_new_connection is None:
+        record.exchange.is_new_connection = stream not in _connections
+    _connections.add(stream)
+    _open_to[response.url.host, response.url.port] = stream
 
 
 async def _response_async(response: Any) -> None:
