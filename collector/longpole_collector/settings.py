@@ -25,7 +25,7 @@ DEFAULTS: dict[str, Scalar | None] = {
     "api_key": None,
     "key_bytes_per_s": 64 << 20,
     "max_body_bytes": 20 << 20,
-    "max_queue_bytes": 256 << 20,
+    "max_queue_bytes": 128 << 20,
     "body_timeout_s": 30.0,
     "query_rows": 100_000,
     "query_timeout_s": 30.0,
@@ -118,7 +118,7 @@ class Settings:
     key_bytes_per_s: int = 64 << 20
     """What one key may send; a burst may take two seconds' worth."""
     max_body_bytes: int = 20 << 20
-    max_queue_bytes: int = 256 << 20
+    max_queue_bytes: int = 128 << 20
     body_timeout_s: float = 30.0
     query_rows: int = 100_000
     query_timeout_s: float = 30.0
