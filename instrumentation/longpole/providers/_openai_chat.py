@@ -64,7 +64,12 @@ def chunk(chunk: Any, answer: Answer) -> Kind:
     if answer.response_id is None or used is not None or not choices:
         _about(chunk, answer)
     if not choices:
-        return Kind.EMPTY if used is None else Kind.USAGE
+        if used is not None:
+            return Kind.USAGE
+        error = getattr(chunk, "error", None)  # the client raises it; a raw body holds it
+        if error is not None:
+            answer.error_type = str(error.code or error.type or "error")
+        return Kind.EMPTY
     kind = Kind.EMPTY
     for choice in choices:
         if choice.finish_reason is not None:
@@ -90,9 +95,6 @@ def _about(chunk: Any, answer: Answer) -> None:
     used = getattr(chunk, "usage", None)
     if used is not None:
         answer.usage = answer.usage.merged(usage(used))
-    error = getattr(chunk, "error", None)  # the client raises it; a raw body holds it
-    if error is not None:
-        answer.error_type = str(error.code or error.type or "error")
 
 
 def other_kind(delta: Any) -> Kind:
@@ -101,16 +103,22 @@ def other_kind(delta: Any) -> Kind:
     own = getattr(delta, "__dict__", None) or extra  # asking a model for what it lacks takes long
     if any(own.get(name) or extra.get(name) for name in _REASONING):
         return Kind.REASONING
-    if getattr(delta, "refusal", None):
+    if own.get("refusal") or extra.get("refusal"):
         return TEXT
-    calls = [getattr(call, "function", None) for call in delta.tool_calls or ()]
-    calls.append(getattr(delta, "function_call", None))
+    asked = own.get("tool_calls") or extra.get("tool_calls") or ()
+    calls = [getattr(call, "function", None) for call in asked]
+    calls.append(own.get("function_call") or extra.get("function_call"))
     if any(call.name or call.arguments for call in calls if call is not None):
         return Kind.TOOL
-    audio = getattr(delta, "audio", None)
-    if audio is not None and (audio.data or audio.transcript):
+    audio = own.get("audio") or extra.get("audio")
+    if audio is not None and any(_part(audio, name) for name in ("data", "transcript")):
         return TEXT  # what the user perceives
     return Kind.ROLE if delta.role else Kind.EMPTY
+
+
+def _part(audio: Any, name: str) -> Any:
+    """A part of what came without a declared type (plain), or with one."""
+    return audio.get(name) if isinstance(audio, Mapping) else getattr(audio, name, None)
 
 
 def response(result: Any, answer: Answer) -> None:
