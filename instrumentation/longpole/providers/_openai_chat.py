@@ -64,12 +64,7 @@ def chunk(chunk: Any, answer: Answer) -> Kind:
     if answer.response_id is None or used is not None or not choices:
         _about(chunk, answer)
     if not choices:
-        if used is not None:
-            return Kind.USAGE
-        error = getattr(chunk, "error", None)  # the client raises it; a raw body holds it
-        if error is not None:
-            answer.error_type = str(error.code or error.type or "error")
-        return Kind.EMPTY
+        return _without_choices(chunk, answer)
     kind = Kind.EMPTY
     for choice in choices:
         if choice.finish_reason is not None:
@@ -85,6 +80,16 @@ def chunk(chunk: Any, answer: Answer) -> Kind:
         elif kind is Kind.EMPTY or kind is Kind.ROLE:
             kind = other_kind(delta)
     return kind
+
+
+def _without_choices(chunk: Any, answer: Answer) -> Kind:
+    """Counts, or an error: the client raises that, a raw body holds it."""
+    if chunk.usage is not None:
+        return Kind.USAGE
+    error = getattr(chunk, "error", None)
+    if error is not None:
+        answer.error_type = str(error.code or error.type or "error")
+    return Kind.EMPTY
 
 
 def _about(chunk: Any, answer: Answer) -> None:
@@ -155,7 +160,7 @@ def completion_chunk(chunk: Any, answer: Answer) -> Kind:
     if answer.response_id is None or chunk.usage is not None or not choices:
         _about(chunk, answer)
     if not choices:
-        return Kind.EMPTY if chunk.usage is None else Kind.USAGE
+        return _without_choices(chunk, answer)
     kind = Kind.EMPTY
     for choice in choices:
         reason = getattr(choice, "finish_reason", None)
