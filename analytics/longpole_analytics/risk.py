@@ -1,10 +1,10 @@
 """Risk ratios of many slices at once, each common to all strata (Mantel-Haenszel).
 
-The same estimate and interval as ``stats.mantel_haenszel``, which is the readable form of it. The
-p-value is the larger of the interval's and of a binomial tail: among thousands of slices some
-have few slow requests, where the interval's normal law is far too sure of itself. Given the
-margins, slow requests inside are a sum of independent trials, whose upper tail is no heavier than
-that of a binomial with the same mean (Hoeffding, Annals of Mathematical Statistics 27, 1956).
+The interval is Greenland & Robins' (Biometrics 41, 1985). The p-value is the larger of the
+interval's and of a binomial tail: among thousands of slices some have few slow requests, where
+the interval's normal law is far too sure of itself. Given the margins, slow requests inside are a
+sum of independent trials, whose upper tail is no heavier than that of a binomial with the same
+mean (Hoeffding, Annals of Mathematical Statistics 27, 1956).
 """
 
 import math

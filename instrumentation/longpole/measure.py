@@ -131,9 +131,8 @@ def _reset(token: Any) -> None:
 def _followed(record: Record, result: Any) -> Any:
     """The method returned: follow its stream, or end the record with the whole result."""
     if record.is_raw or not record.is_open:
-        return enters(
-            result, record
-        )  # its body is followed since its headers came, and may have been read
+        # The body is followed since its headers came, and may have been read.
+        return enters(result, record)
     try:
         chunks = record.chunks_of(result)
         if chunks is not None:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longpole_analytics.risk import Tally, _binomial_tail, risk_ratios
-from longpole_analytics.stats import Stratum, mantel_haenszel
+
+from .risk_reference import Stratum, mantel_haenszel
 
 cell = st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))
 

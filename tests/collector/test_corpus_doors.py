@@ -83,7 +83,7 @@ def test_both_doors_and_an_import_give_the_same_spans(imported, posted):
     num = imported.sql("SELECT count(*) AS num FROM spans").to_pylist()
     eventually(lambda: posted.sql("SELECT count(*) AS num FROM spans").to_pylist() == num)
     spans = table(imported, "spans")  # settled: some are told how often they were tried
-    eventually(lambda: table(posted, "spans") == spans, timeout_s=30)
+    assert eventually(lambda: table(posted, "spans") == spans, timeout_s=30)
 
 
 @pytest.mark.parametrize("view", VIEWS)
