@@ -117,7 +117,7 @@ def test_thinking_comes_before_what_is_visible(stream: Any, spans: Spans) -> Non
     stream("reasoning")
     found = only(spans)
     assert found[keys.CHUNK_COUNT] == 4  # the signature is none
-    assert found[keys.TIME_TO_FIRST_VISIBLE] - found[keys.TIME_TO_FIRST_CONTENT] >= 0.03
+    assert found[keys.TIME_TO_FIRST_VISIBLE] > found[keys.TIME_TO_FIRST_CONTENT]
     assert keys.FLAGS not in found
 
 

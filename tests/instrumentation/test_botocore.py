@@ -203,7 +203,7 @@ def test_tools_and_reasoning_are_content_that_nobody_sees(client: Any, spans: Sp
     assert (tool[keys.CHUNK_COUNT], tool[keys.FINISH_REASONS]) == (2, ("tool_use",))
     assert tool[keys.FLAGS] == ("no_visible_text",)
     assert reasoning[keys.CHUNK_COUNT] == 2
-    assert reasoning[keys.TIME_TO_FIRST_VISIBLE] - reasoning[keys.TIME_TO_FIRST_CONTENT] >= 0.02
+    assert reasoning[keys.TIME_TO_FIRST_VISIBLE] > reasoning[keys.TIME_TO_FIRST_CONTENT]
 
 
 def test_counts_that_already_hold_the_cached_tokens_are_not_added(

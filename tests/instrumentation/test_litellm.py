@@ -161,7 +161,7 @@ def test_tools_and_reasoning_are_content(calls: Calls, spans: Spans) -> None:
     assert (tool[keys.CHUNK_COUNT], tool[keys.FINISH_REASONS]) == (2, ("tool_calls",))
     assert tool[keys.FLAGS] == ("no_visible_text",)
     assert reasoning[keys.CHUNK_COUNT] == 4
-    assert reasoning[keys.TIME_TO_FIRST_VISIBLE] - reasoning[keys.TIME_TO_FIRST_CONTENT] >= 0.03
+    assert reasoning[keys.TIME_TO_FIRST_VISIBLE] > reasoning[keys.TIME_TO_FIRST_CONTENT]
 
 
 def test_retries_of_the_client_underneath_are_attempts(calls: Calls, spans: Spans) -> None:

@@ -151,7 +151,7 @@ def test_reasoning_deltas_come_before_the_first_visible_text(caller: Any, spans:
     caller.create("reasoning", stream=True)
     found = only(spans)
     assert found[keys.CHUNK_COUNT] == 4
-    assert found[keys.TIME_TO_FIRST_VISIBLE] - found[keys.TIME_TO_FIRST_CONTENT] >= 0.03
+    assert found[keys.TIME_TO_FIRST_VISIBLE] > found[keys.TIME_TO_FIRST_CONTENT]
 
 
 def test_reasoning_counted_beside_the_output_is_added(caller: Any, spans: Spans) -> None:

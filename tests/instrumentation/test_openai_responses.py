@@ -82,7 +82,7 @@ def test_reasoning_comes_before_what_is_visible(stream: Any, spans: Spans) -> No
     stream("reasoning")
     found = only(spans)
     assert found[keys.CHUNK_COUNT] == 4
-    assert found[keys.TIME_TO_FIRST_VISIBLE] - found[keys.TIME_TO_FIRST_CONTENT] >= 0.03
+    assert found[keys.TIME_TO_FIRST_VISIBLE] > found[keys.TIME_TO_FIRST_CONTENT]
     assert keys.FLAGS not in found
 
 
