@@ -153,7 +153,7 @@ def causes_of(
             if best is None:
                 break
             causes.append(_cause(found, above, search, best, left))
-            left &= ~search.rows_of(best)
+            left &= ~search.may_hold(best)
     reason = None if causes else "no slice holds slow traces more often than others"
     return Attribution(tuple(causes), len(found.values), found.num_slow, reason)
 

@@ -110,6 +110,7 @@ def load_requests(
     since_ns: int | None = None,
     until_ns: int | None = None,
     overhang: Overhang = "detach",
+    has_facts: bool = False,
 ) -> pl.DataFrame:
     """The requests of a source that began in [since, until) and meet a condition.
 
@@ -120,6 +121,7 @@ def load_requests(
         since_ns: Unix epoch nanoseconds; ``None`` is from the beginning.
         until_ns: likewise, to the end.
         overhang: ``clip`` splits every trace anew, as stores keep what ``detach`` gives.
+        has_facts: read what only attributes of spans tell, too (``trace_facts``).
 
     Raises:
         BadInput: a file or the condition cannot be read, or a window is asked of requests that
@@ -128,6 +130,7 @@ def load_requests(
         UsageError: options that contradict each other.
     """
     from longpole_analytics.requests import from_flat, from_views
+    from longpole_analytics.trace_facts import load_facts, with_facts
 
     flat = flat_table(source.files)
     if flat is not None:
@@ -140,9 +143,11 @@ def load_requests(
             traces, calls, stages = (view_rows(reader, view, since_ns, until_ns) for view in _KEYS)
             if overhang == "clip":
                 traces, stages = _clipped(reader, traces, since_ns, until_ns)
+            facts = load_facts(reader, (since_ns, until_ns)) if has_facts else None
         finally:
             reader.close()
         found = from_views(traces, stages, calls)
+        found = found if facts is None else with_facts(found, facts)
     return select(found, where, since_ns, until_ns)
 
 
@@ -212,7 +217,7 @@ def view_rows(
 
     from longpole_collector.stores.remote import RemoteReader
 
-    conditions, given = _window(view, since_ns, until_ns)
+    conditions, given = time_window(view, since_ns, until_ns)
     if not isinstance(reader, RemoteReader):
         table = reader.sql(f"SELECT * FROM {view} WHERE {' AND '.join(conditions)}", given)  # noqa: S608
         return _frame(table)
@@ -264,7 +269,10 @@ def _frame(table: Any) -> pl.DataFrame:
     return found
 
 
-def _window(view: str, since_ns: int | None, until_ns: int | None) -> tuple[list[str], list[Value]]:
+def time_window(
+    view: str, since_ns: int | None, until_ns: int | None
+) -> tuple[list[str], list[Value]]:
+    """The SQL conditions on a view for start times in [since, until), and their values."""
     conditions, given = ["true"], list["Value"]()
     for sign, at_ns in ((">=", since_ns), ("<", until_ns)):
         if at_ns is None:

@@ -264,3 +264,49 @@ def expected_tokens_per_step(acceptance: float, depth: int) -> float:
     if acceptance >= 1:
         return depth + 1.0
     return float((1 - acceptance ** (depth + 1)) / (1 - acceptance))
+
+
+# --- reasoning ---------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Reasoning:
+    """What models thought before they answered.
+
+    Attributes:
+        num_calls: calls that tell their reasoning tokens.
+        num_unknown: calls that do not.
+        of_output: reasoning tokens as a share of the output tokens of these calls; ``None`` of
+            none.
+        before_visible: time from the first content to the first visible text, ms.
+        of_time: that time as a share of all time of the calls that tell it; ``None`` of none.
+        visible: time to the first visible text, ms.
+    """
+
+    num_calls: int
+    num_unknown: int
+    of_output: float | None
+    before_visible: Typical
+    of_time: float | None
+    visible: Typical
+
+
+def reasoning(calls: pl.DataFrame) -> Reasoning:
+    """How much of the output, and of the time, is thinking that nobody sees.
+
+    Args:
+        calls: rows with ``reasoning_tokens``, ``output_tokens``, ``ttft_ms``, ``ttfv_ms`` and
+            ``e2e_ms``, as of the view ``calls``.
+    """
+    told = calls.drop_nulls(["reasoning_tokens", "output_tokens"])
+    thinking, output = (int(told[name].sum()) for name in ("reasoning_tokens", "output_tokens"))
+    thought = told.filter(pl.col("reasoning_tokens") > 0)
+    timed = thought.filter(pl.all_horizontal(pl.col("ttft_ms", "ttfv_ms", "e2e_ms").is_finite()))
+    before = (timed["ttfv_ms"] - timed["ttft_ms"]).clip(0)
+    whole = float(timed["e2e_ms"].sum())
+    return Reasoning(
+        told.height,
+        calls.height - told.height,
+        thinking / output if output else None,
+        typical(before),
+        float(before.sum()) / whole if whole > 0 else None,
+        typical(calls["ttfv_ms"]),
+    )

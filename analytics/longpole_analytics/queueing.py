@@ -330,7 +330,7 @@ def queueing(
     times = frame.select(
         (pl.col("queue_ms") / 1e3).alias("queue"),
         ((whole - pl.col("queue_ms").fill_null(0.0)).clip(lower_bound=0.0) / 1e3).alias("service"),
-        (pl.col("e2e_ms") / 1e3).alias("whole"),
+        (whole / 1e3).alias("whole"),
     )
     service = times["service"].to_numpy().astype(np.float64)
     span = float(starts[-1] - starts[0]) if len(starts) > 1 else 0.0
@@ -361,7 +361,10 @@ def queueing(
 def _little(
     frame: pl.DataFrame, times: pl.DataFrame, rate: float | None, rules: QueueRules
 ) -> Little | None:
-    """In-flight as it was recorded, less the request that counted, against rate x mean time."""
+    """In-flight as it was recorded, less the request that counted, against rate x mean time.
+
+    What is counted in flight are model calls, so the time is the call's where it is known.
+    """
     observed, mean = frame["in_flight"].mean(), times["whole"].mean()
     if rate is None or not isinstance(observed, float) or not isinstance(mean, float):
         return None

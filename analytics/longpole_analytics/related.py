@@ -29,11 +29,14 @@ class Place(NamedTuple):
 
     route: str | None
     route_version: str | None
+    prompt_version: str | None = None
 
 
 def place_of(reader: Reader, trace_id: str) -> Place | None:
     """The route and version of a trace; ``None`` while it has no row."""
-    found = reader.sql("SELECT route, route_version FROM traces WHERE trace_id = ?", [trace_id])
+    found = reader.sql(
+        "SELECT route, route_version, prompt_version FROM traces WHERE trace_id = ?", [trace_id]
+    )
     return Place(**found.to_pylist()[0]) if found.num_rows else None
 
 
@@ -69,7 +72,9 @@ def apart(
     return seen_apart(traces.values(), wanted)
 
 
-def shape(reader: Reader, place: Place, split: TracePartition) -> dict[str, Any]:
+def shape(
+    reader: Reader, place: Place, split: TracePartition, spans: Sequence[Span]
+) -> dict[str, Any]:
     """The shape of a trace against the other traces of its route, as the document has it.
 
     ``name`` is null where there are too few of them.
@@ -78,11 +83,13 @@ def shape(reader: Reader, place: Place, split: TracePartition) -> dict[str, Any]
         reader: the store.
         place: where the trace belongs.
         split: the trace.
+        spans: its spans.
     """
     import polars as pl
 
     from longpole_analytics.requests import from_views
     from longpole_analytics.shapes import Baseline, ShapeRules, shape_of_trace
+    from longpole_analytics.trace_facts import facts_of, load_facts, with_facts
 
     tables = [
         pl.DataFrame(
@@ -93,8 +100,21 @@ def shape(reader: Reader, place: Place, split: TracePartition) -> dict[str, Any]
         )
         for view in ("traces", "trace_stages", "calls")
     ]
-    baseline = Baseline.of_route(from_views(*tables), place.route, split.trace_id)
-    found = shape_of_trace(split, baseline, configured(ShapeRules(), "shapes"))
+    others, own = from_views(*tables), facts_of(spans)
+    if own:
+        at = split.start_ns
+        told = load_facts(
+            reader,
+            (at - _DAY_NS, at + _DAY_NS),
+            where=f"trace_id IN ({_OTHERS})",
+            given=_given(place, split),
+            engine_only=True,
+        )
+        others = with_facts(others, told)
+    baseline = Baseline.of_route(others, place.route, split.trace_id)
+    rules = configured(ShapeRules(), "shapes")
+    versions = {"route_version": place.route_version, "prompt_version": place.prompt_version}
+    found = shape_of_trace(split, baseline, rules, own | versions)
     return {
         "name": found.name,
         "sub_cause": found.sub_cause,

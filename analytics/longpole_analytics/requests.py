@@ -54,6 +54,19 @@ TIMES: Final = (
 )
 OUTCOME_TIMES: Final = ("time_to_useful_ms", "time_to_accepted_ms")
 OTHER_NUMBERS: Final = ("in_flight", "tokens_per_chunk", "weight")
+FACTS: Final = (
+    "num_steps",
+    "num_drafted_tokens",
+    "num_accepted_tokens",
+    "num_preemptions",
+    "num_branches",
+    "num_used_branches",
+    "num_guesses",
+    "num_used_guesses",
+)
+"""Counts that stand in attributes of spans; see :mod:`longpole_analytics.trace_facts`."""
+PLACES: Final = ("replica", "host", "region", "zone", "instance", "pod", "node")
+"""Dimensions that say where a request was served."""
 MARKS: Final = ("is_cold", "is_error")
 ALIASES: Final = {
     "cached_tokens": "cached_input_tokens",
@@ -63,6 +76,9 @@ ALIASES: Final = {
     "is_cold_start": "is_cold",
     "tools": "num_tools",
     "wall_ms": "e2e_ms",
+    "preemptions": "num_preemptions",
+    "drafted_tokens": "num_drafted_tokens",
+    "accepted_tokens": "num_accepted_tokens",
 }
 """Names under which a flat file may bring a column."""
 _NOT_SLICED: Final = frozenset(
@@ -102,7 +118,7 @@ EFFECTS: Final = (
 """Dimensions that are results themselves: to slice by, never to blame."""
 _TYPES: Final[dict[str, pl.DataType]] = {
     "trace_id": pl.String(),
-    **{name: pl.Int64() for name in COUNTS},
+    **{name: pl.Int64() for name in (*COUNTS, *FACTS)},
     **{name: pl.Float64() for name in (*STAGE_TIMES, *TIMES, *OUTCOME_TIMES, *OTHER_NUMBERS)},
     **{name: pl.Boolean() for name in MARKS},
     "cache_state": pl.String(),

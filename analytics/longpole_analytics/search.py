@@ -138,6 +138,22 @@ class Search:
         inside: Mask = np.logical_and.reduce([self._columns[d] == code for d, code in part])
         return inside
 
+    def may_hold(self, part: Slice) -> Mask:
+        """Which requests are in the slice, or may be: of a combination they have a part at least.
+
+        What a request does not tell of a single attribute says nothing.
+        """
+        may = self.rows_of(part)
+        if len(part) == 1:
+            return may
+        fits = np.ones(len(may), bool)
+        some = np.zeros(len(may), bool)
+        for dimension, code in part:
+            has = self._columns[dimension] == code
+            fits &= has | self._found.requests[self._names[dimension]].is_null().to_numpy()
+            some |= has
+        return fits & some
+
     def _combined(self, dimensions: tuple[int, ...]) -> tuple[list[Slice], Codes]:
         """The combinations that enough slow requests have, and their numbers by joint code."""
         sizes = tuple(len(self._coded[d].names) + 1 for d in dimensions)
@@ -197,10 +213,15 @@ class Search:
         return [part for part in kept if part not in emptied]
 
     def _vanishes(self, part: Slice, combined: Slice) -> bool:
-        """Whether a part is no longer to blame outside of a combination."""
-        inner = self.rows_of(combined)
-        outside = self._counts(self.rows_of(part) & ~inner, ~inner)
-        risks = risk_ratios(outside, self._counts(None, ~inner))
+        """Whether a part is no longer to blame outside of a combination.
+
+        Requests that do not tell whether they are in the combination are not looked at.
+        """
+        outer = ~self.rows_of(combined)
+        for dimension, _ in combined:
+            outer &= self._found.requests[self._names[dimension]].is_not_null().to_numpy()
+        outside = self._counts(self.rows_of(part) & outer, outer)
+        risks = risk_ratios(outside, self._counts(None, outer))
         estimate, low = float(risks.estimate[0]), float(risks.low[0])
         return math.isnan(estimate) or estimate < self._rules.vanished or low <= 1
 

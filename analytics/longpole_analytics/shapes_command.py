@@ -82,7 +82,12 @@ def shapes(
     else:
         since_ns, until_ns = window(since, at, time.time_ns())
         every = load_requests(
-            source, where=where, since_ns=since_ns, until_ns=until_ns, overhang=overhang
+            source,
+            where=where,
+            since_ns=since_ns,
+            until_ns=until_ns,
+            overhang=overhang,
+            has_facts=True,
         )
         sides = select(every, baseline), select(every, current)
     rules = configured(ShapeRules(), "shapes")
@@ -114,6 +119,7 @@ def _by_time(
         since_ns=begin_ns - BASELINE_DAYS * DAY_NS,
         until_ns=end_ns,
         overhang=overhang,
+        has_facts=True,
     )
     is_new = pl.col("start_ns") >= begin_ns
     return every.filter(~is_new), every.filter(is_new)

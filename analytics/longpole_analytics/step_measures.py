@@ -1,14 +1,14 @@
-"""Time measures of workflows' own steps: branches, work on guesses, the application's caches.
+"""Time measures of workflows' own steps: branches, and work on guesses.
 
-They need what only the SDK tells: which branches the outcome used, what became of a guess, whether
-a lookup hit. Where nobody told, the measure is unknown.
+They need what only the SDK tells: which branches the outcome used, what became of a guess. Where
+nobody told, the measure is unknown.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from longpole.vocab import Span, keys
 from longpole_analytics.measures import MeasureRules, Share, share
@@ -126,7 +126,7 @@ def guesses(spans: Iterable[Span], rules: MeasureRules | None = None) -> Guesses
     states = (keys.SPECULATION_STATE, keys.SPECULATION_TTL)
     found = [span for span in everything if any(key in span.attributes for key in states)]
     told = [span for span in found if keys.SPECULATION_STATE in span.attributes]
-    missed = [span for span in told if not _is_hit(span)]
+    missed = [span for span in told if not is_used_in_time(span)]
     hits = share(len(told) - len(missed), len(told))
     verdict = UNDECIDED
     if hits.low is not None and hits.low >= rules.least_hits:
@@ -142,7 +142,8 @@ def guesses(spans: Iterable[Span], rules: MeasureRules | None = None) -> Guesses
     )
 
 
-def _is_hit(span: Span) -> bool:
+def is_used_in_time(span: Span) -> bool:
+    """Whether a guess was used before it expired."""
     age, ttl = (_number(span, key) for key in (keys.SPECULATION_AGE, keys.SPECULATION_TTL))
     is_fresh = age is None or ttl is None or age <= ttl
     return span.attributes[keys.SPECULATION_STATE] == "used" and is_fresh
@@ -167,47 +168,6 @@ def _tokens_below(spans: list[Span], roots: list[Span]) -> int | None:
     return tokens
 
 
-# --- caches ------------------------------------------------------------------------------------
-class AppCache(NamedTuple):
-    """Lookups of one kind of cache (exact, semantic) on one route.
-
-    ``saved_ms`` is what making the hits' answers anew would have taken, less what all lookups
-    took; ``None`` where no hit tells. ``stale`` is the share of hits whose source had changed.
-    """
-
-    kind: str
-    route: str | None
-    hits: Share
-    stale: Share
-    saved_ms: float | None
-
-
-def app_caches(spans: Iterable[Span]) -> tuple[AppCache, ...]:
-    """How the application's own caches do, by kind and route."""
-    groups: dict[tuple[str, str | None], list[Span]] = defaultdict(list)
-    for span in spans:
-        if keys.APP_CACHE_HIT in span.attributes:
-            kind = span.attributes.get(keys.APP_CACHE_KIND, "exact")
-            groups[kind, span.route].append(span)
-    found: list[AppCache] = []
-    for (kind, route), lookups in sorted(groups.items(), key=lambda g: (g[0][0], g[0][1] or "")):
-        hits = [span for span in lookups if _is_true(span, keys.APP_CACHE_HIT)]
-        told = [span for span in hits if keys.APP_CACHE_STALE in span.attributes]
-        stale = [span for span in told if _is_true(span, keys.APP_CACHE_STALE)]
-        saved = [s for span in hits if (s := _number(span, keys.APP_CACHE_SAVED)) is not None]
-        cost_ms = sum(_length_ms(span) or 0.0 for span in lookups)
-        found.append(
-            AppCache(
-                kind,
-                route,
-                share(len(hits), len(lookups)),
-                share(len(stale), len(told)),
-                sum(saved) * 1e3 - cost_ms if saved else None,
-            )
-        )
-    return tuple(found)
-
-
 # --- spans -------------------------------------------------------------------------------------
 def _length_ms(span: Span) -> float | None:
     return None if span.end_ns is None else max(span.end_ns - span.start_ns, 0) / _MS
@@ -218,10 +178,6 @@ def _number(span: Span, key: str) -> float | None:
         return float(span.attributes[key])
     except (KeyError, ValueError):
         return None
-
-
-def _is_true(span: Span, key: str) -> bool:
-    return span.attributes.get(key) == "true"
 
 
 def _listed(text: str) -> list[str]:

@@ -61,6 +61,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "stages against their budgets",
         "collector,analytics",
     ),
+    "queueing": (
+        "longpole_analytics.queueing_command:queueing",
+        "load, saturation, capacity",
+        "collector,analytics",
+    ),
+    "measures": (
+        "longpole_analytics.measures_command:measures",
+        "retries, cold starts, branches, guesses, drafts",
+        "collector,analytics",
+    ),
     "collect": (f"{_COLLECTOR}:collect", "the collector alone", "collector"),
     "import": (f"{_COLLECTOR}:import_files", "load files of traces", "collector"),
     "export": (f"{_COLLECTOR}:export_files", "write every span to a file", "collector"),

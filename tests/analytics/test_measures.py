@@ -17,7 +17,7 @@ from longpole_analytics.measures import (
     retries,
     share,
 )
-from longpole_analytics.step_measures import app_caches, fan_out, guesses
+from longpole_analytics.step_measures import fan_out, guesses
 
 S = 1_000_000_000
 SCHEMA = {
@@ -205,26 +205,3 @@ def test_tokens_of_a_call_that_tells_none_are_unknown_and_cycles_end():
     loop = [guess(0, "discarded")._replace(parent_id="x"), span("x", "g0", 0, 1)]
     assert guesses(loop).wasted_tokens == 0
     assert guesses([guess(0, "discarded"), call("m", "g0", 0, 1)]).wasted_tokens is None
-
-
-# --- caches ------------------------------------------------------------------------------------
-def lookup(number, hit, **facts):
-    attributes = {keys.APP_CACHE_KIND: "semantic", keys.APP_CACHE_HIT: str(hit).lower(), **facts}
-    return span(f"l{number}", None, 0, 5, route="r", attributes=attributes)
-
-
-def test_a_cache_saves_what_its_hits_would_have_taken_less_its_lookups():
-    (found,) = app_caches(
-        [
-            lookup(0, True, **{keys.APP_CACHE_SAVED: "2.0", keys.APP_CACHE_STALE: "true"}),
-            lookup(1, True, **{keys.APP_CACHE_SAVED: "1.0", keys.APP_CACHE_STALE: "false"}),
-            lookup(2, False),
-        ]
-    )
-    assert found[:2] == ("semantic", "r")
-    assert found.hits[:2] == (2, 3)
-    assert found.stale[:2] == (1, 2)
-    assert found.saved_ms == 3000 - 15
-    (untold,) = app_caches([lookup(0, True, **{keys.APP_CACHE_SAVED: "soon"})])
-    assert untold.saved_ms is untold.stale.value is None
-    assert app_caches([]) == ()

@@ -39,7 +39,10 @@ def test_the_document_is_that_of_the_contract(file) -> None:
     assert found["schema"] == "longpole.shapes/1"
     assert {s["where"]["slice_id"]: s["shape"] for s in found["slices"]} == labels
     for part in found["slices"]:
-        assert list(part) == ["where", "shape", "sub_cause", "evidence", "next_check"]
+        assert list(part)[:5] == ["where", "shape", "sub_cause", "evidence", "next_check"]
+        assert list(part)[5:] == ["excess_ms", "also"]
+        for other in part["also"]:
+            assert list(other) == ["shape", "sub_cause", "excess_ms", "evidence", "next_check"]
         for row in part["evidence"]:
             assert list(row) == [
                 "metric",

@@ -85,7 +85,7 @@ def test_a_usual_trace_is_within_normal_variation() -> None:
 )
 def test_the_stage_that_is_furthest_beyond_usual_names_the_shape(slow, name, stage) -> None:
     found = shape(trace(**slow))
-    assert (found.name, found.sub_cause) == (name, stage)
+    assert (found.name, found.sub_cause.split("; ")[0]) == (name, stage)
     first = found.evidence[0].document()
     assert first["metric"] == f"{stage}_ms"
     assert first["current"] == sum(slow.values())
@@ -130,3 +130,20 @@ def test_unknown_tokens_and_stages_are_borne() -> None:
     assert found.name in NAMES
     empty = partition([])
     assert shape(empty).name in (*NAMES, None)
+
+
+@pytest.mark.parametrize("name", ["prompt_version", "route_version"])
+def test_what_a_version_made_usual_is_told_against_the_others(name) -> None:
+    """Half of the route runs a version in which the tool takes two seconds."""
+    versions = np.array(["v1", "v2"] * NUM)
+    frame = requests(2 * NUM, **{name: versions}).with_columns(
+        tool_ms=pl.when(pl.Series(versions == "v2")).then(pl.col("tool_ms") + 1800).otherwise(200)
+    )
+    base = Baseline.of_route(frame, "r")
+    slow = trace(tool=2000)
+    assert shape_of_trace(slow, base).name == "normal"
+    found = shape_of_trace(slow, base, facts={name: "v2"})
+    assert found.name == "workflow_slow_serial_tools"
+    assert f"usual for {name} v2, not for others" in found.sub_cause
+    assert found.evidence[0].baseline == 200
+    assert shape_of_trace(trace(), base, facts={name: "v1"}).name == "normal"

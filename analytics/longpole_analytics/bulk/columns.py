@@ -200,8 +200,15 @@ def one(spans: pa.Table, name: str) -> pa.Array:
 
 def _numbers(spans: pa.Table, name: str) -> Ints:
     column = one(spans, name)
+    if column.null_count == len(column):
+        return _all(len(column), NONE)
     found: Ints = pc.fill_null(column, NONE).to_numpy() if column.null_count else column.to_numpy()
     return found
+
+
+def _all(num: int, value: int) -> Ints:
+    """So many times the same number, for columns of which nothing is known."""
+    return np.full(num, value)
 
 
 def _bools(column: pa.Array) -> Bools:
@@ -212,6 +219,8 @@ def _bools(column: pa.Array) -> Bools:
 
 def _codes(column: pa.Array, *, is_empty_odd: bool = True) -> tuple[Ints, list[str]]:
     """A number for each text, and the texts by their number."""
+    if column.null_count == len(column):
+        return _all(len(column), NO_TEXT), []
     encoded = column.dictionary_encode()
     texts: list[str] = encoded.dictionary.to_pylist()
     indices = encoded.indices
@@ -229,6 +238,8 @@ def _place(texts: list[str], text: str) -> int:
 
 def _renamed(codes: Ints, texts: list[str], numbers: dict[Any, int]) -> Ints:
     """Codes as the numbers of known texts; another text has :data:`UNKNOWN_STAGE`."""
+    if not texts:
+        return codes
     table = [numbers.get(text, UNKNOWN_STAGE) for text in texts]
     # negative codes count from the end
     return np.array([*table, ODD_TEXT, NO_TEXT])[codes]

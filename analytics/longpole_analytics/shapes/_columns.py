@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from longpole_analytics.requests import STAGE_TIMES
+from longpole_analytics.requests import FACTS, STAGE_TIMES
 
 Floats = NDArray[np.float64]
 Columns = dict[str, Floats]
@@ -36,21 +36,27 @@ USED: Final = (
     "weight",
     "is_cold",
     "is_error",
+    *FACTS,
 )
 
 
 class Group(NamedTuple):
-    """The requests of a slice on both sides; of a slice of few, only how many there are."""
+    """The requests of a slice on both sides; of a slice of few, only how many there are.
+
+    ``rows`` are the current requests as they came, for what is no number.
+    """
 
     where: dict[str, str | None]
     sizes: tuple[int, int]
     base: Columns
     current: Columns
+    rows: pl.DataFrame
 
 
 class _Side(NamedTuple):
     """A side in the order of its slices, and where each of them lies."""
 
+    frame: pl.DataFrame
     arrays: Columns
     rows: dict[tuple[str | None, ...], slice]
 
@@ -61,6 +67,10 @@ class _Side(NamedTuple):
     def columns(self, key: tuple[str | None, ...]) -> Columns:
         place = self.rows[key]
         return derived({name: values[place] for name, values in self.arrays.items()})
+
+    def requests(self, key: tuple[str | None, ...]) -> pl.DataFrame:
+        place = self.rows.get(key, slice(0, 0))
+        return self.frame[place]
 
 
 def groups(
@@ -77,13 +87,13 @@ def groups(
         where = dict(zip(by, key, strict=True))
         sizes = base.size(key), now.size(key)
         sides = (base.columns(key), now.columns(key)) if min(sizes) >= min_n else ({}, {})
-        found.append(Group(where, sizes, *sides))
+        found.append(Group(where, sizes, *sides, now.requests(key)))
     return found
 
 
 def _split(side: pl.DataFrame, by: Sequence[str]) -> _Side:
     if not side.height:
-        return _Side({}, {})
+        return _Side(side, {}, {})
     ordered = side.with_row_index("__row").sort(*by, "__row") if by else side
     unknown = np.full(side.height, np.nan)
     arrays = {
@@ -93,14 +103,14 @@ def _split(side: pl.DataFrame, by: Sequence[str]) -> _Side:
         for name in USED
     }
     if not by:
-        return _Side(arrays, {(): slice(0, side.height)})
+        return _Side(ordered, arrays, {(): slice(0, side.height)})
     sizes = ordered.group_by(by, maintain_order=True).len()
     ends = np.cumsum(sizes["len"].to_numpy()).tolist()
     rows = {
         key: slice(end - size, end)
         for key, end, size in zip(sizes.select(by).rows(), ends, sizes["len"], strict=True)
     }
-    return _Side(arrays, rows)
+    return _Side(ordered, arrays, rows)
 
 
 def derived(columns: Columns) -> Columns:
@@ -129,6 +139,8 @@ def derived(columns: Columns) -> Columns:
         found["in_flight"] = _in_flight(found["start_ns"], found["e2e_ms"])
     tokens = np.where(found["output_tokens"] > 1, found["output_tokens"] - 1, np.nan)
     found["steps"] = tokens
+    drafted = np.where(found["num_drafted_tokens"] > 0, found["num_drafted_tokens"], np.nan)
+    found["acceptance"] = found["num_accepted_tokens"] / drafted
     if not np.isfinite(found["tpot_ms"]).any():
         known = [found[name] for name in ("tool_ms", "retry_ms", "retrieval_ms", "wait_ms")]
         between = found["later_decode_ms"]

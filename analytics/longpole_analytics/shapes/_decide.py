@@ -10,6 +10,7 @@ from longpole import family
 from longpole_analytics.shapes._columns import Group, groups
 from longpole_analytics.shapes._measures import Key, Measures, measure
 from longpole_analytics.shapes._patterns import patterns
+from longpole_analytics.shapes._refine import sub_causes
 from longpole_analytics.shapes.base import NORMAL, Evidence, Finding, Rule, Shape, ShapeRules
 from longpole_analytics.stats import benjamini_hochberg
 
@@ -82,12 +83,19 @@ def _verdict(m: Measures, group: Group) -> Shape:
     # Sorting is stable: of equal ones the earlier rule's stays first.
     first, *others = sorted(found, key=lambda finding: -round(finding.excess_ms, 6))
     more = patterns(m, first)
+    refined = sub_causes(m, first)
+    words = (first.sub_cause, *(each.text for each in refined), *(text for text, _ in more))
+    checks = [each.next_check for each in refined if each.next_check is not None]
     return Shape(
         m.where,
         first.name,
-        "; ".join(dict.fromkeys((first.sub_cause, *(text for text, _ in more)))),
-        (*first.evidence, *(row for _, row in more)),
-        first.next_check,
+        "; ".join(dict.fromkeys(words)),
+        (
+            *first.evidence,
+            *(row for each in refined for row in each.evidence),
+            *(row for _, row in more),
+        ),
+        checks[0] if checks else first.next_check,
         tuple(others),
         first.excess_ms,
     )

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from longpole_analytics.shapes._columns import Columns, Floats, Group, mean, share
-from longpole_analytics.shapes._fits import Line, line
+from longpole_analytics.shapes._fits import MIN_POINTS, Line, line
 from longpole_analytics.shapes._samples import (
     Sample,
     Test,
@@ -72,13 +73,15 @@ MAX_SUPPORT: Final = 0.95
 class Measures:
     """The tests of one slice, by metric and quantile, and the columns for what else rules ask.
 
-    ``discoveries`` are the tests that hold after the correction over the whole run.
+    ``rows`` are the current requests as they came; ``discoveries`` the tests that hold after the
+    correction over the whole run.
     """
 
     where: dict[str, str | None]
     base: Columns
     current: Columns
     rules: ShapeRules
+    rows: pl.DataFrame
     lines: dict[str, Line | None]
     tests: dict[Key, Test] = field(default_factory=dict)
     samples: dict[str, tuple[Sample, Sample]] = field(default_factory=dict)
@@ -175,7 +178,7 @@ def measure(group: Group, rules: ShapeRules) -> Measures:
     lines = {
         name: line(_x(base, base)[warm], base[name][warm]) for name in ("ttft_ms", "prefill_ms")
     }
-    found = Measures(group.where, base, current, rules, lines)
+    found = Measures(group.where, base, current, rules, group.rows, lines)
     for name in (*PLAIN, *TOKENS):
         found.samples[name] = tuple(sample(side[name], _weights(side)) for side in (base, current))  # type: ignore[assignment]
     found.samples |= dict(_adjusted(found))
@@ -211,10 +214,16 @@ def _cold_share(base: Columns, current: Columns) -> Test | None:
 
 
 def _x(side: Columns, base: Columns) -> Floats:
-    """Uncached tokens, the baseline's median where unknown."""
-    usual = sample(base["uncached_tokens"]).quantile(0.5)
+    """Uncached tokens; where almost no request tells them, the baseline's median for the others.
+
+    An unknown length is not filled in where others are known: a longer mix would look like a
+    slower engine.
+    """
     x = side["uncached_tokens"]
-    return np.where(np.isfinite(x), x, usual)
+    known = np.isfinite(x)
+    if known.sum() >= MIN_POINTS:
+        return x
+    return np.where(known, x, sample(base["uncached_tokens"]).quantile(0.5))
 
 
 def _weights(side: Columns) -> Floats | None:
@@ -256,7 +265,8 @@ def _in_ms(test: Test, found: Measures) -> Test:
 def _standardised(base: Columns, current: Columns) -> tuple[Sample, Sample]:
     """End-to-end times, the current ones weighted to the baseline's mix of lengths.
 
-    Lengths that the baseline has never seen are left out. Within a stratum a time is scaled from
+    Lengths that the baseline has never seen are left out, and unknown ones where most are known.
+    Within a stratum a time is scaled from
     its own output length to the stratum's, by the baseline's line.
     """
     sides = base, current
@@ -269,7 +279,7 @@ def _standardised(base: Columns, current: Columns) -> tuple[Sample, Sample]:
         + _bins(side["output_tokens"], base["output_tokens"], num_out)
         for side in sides
     ]
-    values = _at_length(sides, cells, size)
+    values = _of_known_length(sides, _at_length(sides, cells, size))
     weights = []
     for side, known in zip(sides, values, strict=True):
         own = _weights(side)
@@ -281,6 +291,15 @@ def _standardised(base: Columns, current: Columns) -> tuple[Sample, Sample]:
         sample(values[0], weights[0] * both[cells[0]]),
         sample(values[1], weights[1] * factor[cells[1]]),
     )
+
+
+def _of_known_length(sides: tuple[Columns, Columns], values: list[Floats]) -> list[Floats]:
+    """Only the times of requests whose lengths are known, if both sides know enough of them."""
+    for name in ("input_tokens", "output_tokens"):
+        known = [np.isfinite(side[name]) for side in sides]
+        if min(marks.sum() for marks in known) >= MIN_POINTS:
+            values = [np.where(k, v, np.nan) for k, v in zip(known, values, strict=True)]
+    return values
 
 
 def _at_length(sides: tuple[Columns, Columns], cells: list[Cells], size: int) -> list[Floats]:

@@ -1,24 +1,27 @@
 """The shape of one trace: the stage that took longest beyond what is usual on its route.
 
 Usual is what requests of about the same length took. Nothing is said of a stage that stays
-within the baseline's p95.
+within the baseline's p95, unless it is beyond that of every other version: then a version made
+the slowness usual.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from longpole.vocab import Stage
 from longpole_analytics.advice import NEXT_CHECK
+from longpole_analytics.shapes._refine import sub_causes_of_trace
 from longpole_analytics.shapes._samples import Sample, sample
-from longpole_analytics.shapes.base import NORMAL, Evidence, Shape, ShapeRules
+from longpole_analytics.shapes.base import NORMAL, Evidence, Shape, ShapeRules, TraceCase
 from longpole_analytics.stages import TracePartition
 from longpole_analytics.stats import rank_interval
+from longpole_analytics.wording import printable
 
 SHAPE_OF: Final = {
     Stage.ADMISSION: "high_ttft_queue",
@@ -42,6 +45,8 @@ SHAPE_OF: Final = {
 BY_INPUT: Final = (Stage.TOKENIZE, Stage.PREFILL, Stage.TTFT_OPAQUE)
 MIX_CHECK: Final = "this request is longer than the route's usual: compare it with its like"
 LENGTHS: Final = ("input_tokens", "output_tokens")
+VERSIONS: Final = ("prompt_version", "route_version")
+"""What slowed a whole version is usual for it: the trace is held against the others too."""
 NEAREST_SHARE: Final = 0.2
 """Requests of about the trace's length: so many of the route's, those nearest."""
 
@@ -85,7 +90,10 @@ class Baseline:
 
 
 def shape_of_trace(
-    split: TracePartition, baseline: Baseline, rules: ShapeRules | None = None
+    split: TracePartition,
+    baseline: Baseline,
+    rules: ShapeRules | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> Shape:
     """The shape of a trace against its route's baseline.
 
@@ -93,8 +101,29 @@ def shape_of_trace(
         split: the trace.
         baseline: the route's requests, as :meth:`Baseline.of_route` picks them.
         rules: thresholds.
+        facts: what is known of the trace besides, by column of ``requests.FACTS`` and ``PLACES``,
+            and its versions.
     """
-    limits = rules or ShapeRules()
+    limits, known = rules or ShapeRules(), facts or {}
+    found = _judged(split, baseline, limits, known)
+    if found.name != NORMAL:
+        return found
+    for name in VERSIONS:
+        own = known.get(name)
+        if own is None or name not in baseline.requests.columns:
+            continue
+        others = baseline.requests.filter(pl.col(name) != own)
+        unlike = _judged(split, Baseline(others), limits, known)
+        if unlike.name not in (None, NORMAL):
+            cause = f"{unlike.sub_cause}; usual for {name} {printable(str(own))}, not for others"
+            return replace(unlike, sub_cause=cause)
+    return found
+
+
+def _judged(
+    split: TracePartition, baseline: Baseline, limits: ShapeRules, facts: Mapping[str, Any]
+) -> Shape:
+    """The shape against one set of requests."""
     tokens = [_tokens(split, name) for name in LENGTHS]
     at_least = limits.min_n(0.95)
     like = baseline.like(tokens, at_least)
@@ -119,7 +148,18 @@ def shape_of_trace(
         name, more = longer
         check = MIX_CHECK
     evidence = rows if more is None else (*rows, more)
-    return Shape({}, name, most.stage.value, evidence, check, (), most.above_ms)
+    case = TraceCase(split, most.stage, facts, like, limits)
+    refined = sub_causes_of_trace(case, name)
+    checks = [each.next_check for each in refined if each.next_check is not None]
+    return Shape(
+        {},
+        name,
+        "; ".join((most.stage.value, *(each.text for each in refined))),
+        (*evidence, *(row for each in refined for row in each.evidence)),
+        checks[0] if checks else check,
+        (),
+        most.above_ms,
+    )
 
 
 def _longer(

@@ -7,14 +7,22 @@ shape is there, how many milliseconds of a request it explains, and by what evid
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from longpole.errors import UsageError
+from longpole.vocab import Stage
 
 if TYPE_CHECKING:
     from longpole_analytics.shapes._measures import Measures
+    from longpole_analytics.stages import TracePartition
+
+Floats = NDArray[np.float64]
 
 NORMAL: Final = "normal"
 NAMES: Final = (
@@ -63,6 +71,7 @@ class ShapeRules:
         cold_multiple: a request so many times slower than the median is taken for a cold one
             where that is not told.
         cold_tail_share: and if so large a share of requests is.
+        cold_usual_share: and if at least this share still takes what is usual.
         affected_points: rise of the share of requests beyond the usual p95 from which on a stage
             is a shape of its own, and not a tail.
         load_rho: rank correlation of load and waiting.
@@ -79,6 +88,15 @@ class ShapeRules:
         retries_of_rest: and of the others, at most.
         prefill_exponent: growth of prefill with the prompt's length beyond it is superlinear.
         tpot_tail_ratio: p99/p50 of TPOT that points to eviction or preemption.
+        acceptance_loss_points: fall of the share of drafted tokens that are accepted.
+        draft_cost_ratio: time of one drafted token over that of one step of the model.
+        least_speedup: drafts that speed up less are not worth it.
+        least_guesses: share of guesses that must be used for them to pay.
+        least_used_branches: share of branches that must be used.
+        preempted_points: rise of the share of requests that are preempted.
+        place_ratio: one place is slow where requests are so many times likelier to be slow.
+        min_place: slow requests it must hold.
+        model_share: of the time; below it the workflow, not the model, is slow.
     """
 
     min_ratio: float = 1.25
@@ -96,6 +114,7 @@ class ShapeRules:
     cold_points: float = 0.10
     cold_multiple: float = 5.0
     cold_tail_share: float = 0.05
+    cold_usual_share: float = 0.25
     affected_points: float = 0.10
     load_rho: float = 0.4
     load_slope_growth: float = 1.25
@@ -110,6 +129,15 @@ class ShapeRules:
     retries_of_rest: float = 0.10
     prefill_exponent: float = 1.15
     tpot_tail_ratio: float = 3.0
+    acceptance_loss_points: float = 0.10
+    draft_cost_ratio: float = 0.1
+    least_speedup: float = 1.05
+    least_guesses: float = 0.3
+    least_used_branches: float = 0.5
+    preempted_points: float = 0.02
+    place_ratio: float = 2.0
+    min_place: int = 10
+    model_share: float = 0.4
 
     def __post_init__(self) -> None:
         """Refuse what no interval can be made of.
@@ -215,7 +243,68 @@ class Shape:
             "sub_cause": self.sub_cause,
             "evidence": [row.document() for row in self.evidence],
             "next_check": self.next_check,
+            "excess_ms": _finite(self.excess_ms) if self.name else None,
+            "also": [
+                {
+                    "shape": other.name,
+                    "sub_cause": other.sub_cause,
+                    "excess_ms": _finite(other.excess_ms),
+                    "evidence": [row.document() for row in other.evidence],
+                    "next_check": other.next_check,
+                }
+                for other in self.also
+            ],
         }
+
+
+class Refined(NamedTuple):
+    """What a sub-cause says within a shape: a few words, the numbers, and what to check.
+
+    Without a check of its own, the shape's stays.
+    """
+
+    text: str
+    evidence: tuple[Evidence, ...]
+    next_check: str | None
+
+
+class TraceCase(NamedTuple):
+    """One trace that has a shape: its split, the stage, its facts, and requests of its length."""
+
+    split: TracePartition
+    stage: Stage
+    facts: Mapping[str, Any]
+    like: pl.DataFrame
+    rules: ShapeRules
+
+    def number(self, name: str) -> float | None:
+        """A fact of the trace that is a number; ``None`` if it is unknown."""
+        value = self.facts.get(name)
+        return None if value is None else float(value)
+
+    def others(self, name: str) -> Floats:
+        """What is known of a column of the like requests."""
+        if name not in self.like.columns:
+            return np.empty(0)
+        values: Floats = self.like[name].drop_nulls().cast(pl.Float64).to_numpy()
+        return values[np.isfinite(values)]
+
+
+@dataclass(frozen=True)
+class SubCause:
+    """What may stand behind a shape.
+
+    Attributes:
+        order: the lower is named first.
+        shapes: names of the shapes that it refines.
+        test: what is found in a slice; ``None`` if it is not there.
+        of_trace: the same for one trace.
+    """
+
+    order: int
+    shapes: tuple[str, ...]
+    test: Callable[[Measures, Finding], Refined | None]
+    of_trace: Callable[[TraceCase], Refined | None]
 
 
 @dataclass(frozen=True)

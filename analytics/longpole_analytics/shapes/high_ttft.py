@@ -88,15 +88,16 @@ def _cold(m: Measures) -> Finding | None:
 
 
 def _far_share(m: Measures) -> Evidence | None:
-    """Two groups of requests: the usual, and enough of them that take many times the median."""
+    """Two groups of requests: those as usual, and enough that take many times the usual median."""
     base, current = m.samples[TTFT]
     if not base.n or not current.n or m.fires(TTFT) is None:
         return None
-    now, before = (
-        float((side.values > m.rules.cold_multiple * side.quantile(0.5)).mean())
-        for side in (current, base)
-    )
-    if now - before < m.rules.cold_tail_share or (TPOT, TAIL) in m.discoveries:
+    far = m.rules.cold_multiple * base.quantile(0.5)
+    now, before = (float((side.values > far).mean()) for side in (current, base))
+    usual = float((current.values <= base.quantile(0.95)).mean())
+    if now - before < m.rules.cold_tail_share or usual < m.rules.cold_usual_share:
+        return None
+    if (TPOT, TAIL) in m.discoveries:
         return None
     return plain("share_beyond_5_medians", now, before, m.n)
 

@@ -128,6 +128,12 @@ ENGINE_STREAM: Final = "longpole.engine.time_in_stream"
 ENGINE_BATCH_SIZE: Final = "longpole.engine.batch_size_mean"
 """Mean number of requests that shared this request's decode steps."""
 ENGINE_NUM_STEPS: Final = "longpole.engine.num_steps"
+ENGINE_NUM_DRAFTED: Final = "longpole.engine.num_drafted_tokens"
+"""Tokens that a draft proposed for the request."""
+ENGINE_NUM_ACCEPTED: Final = "longpole.engine.num_accepted_tokens"
+"""Of these, the tokens that the model accepted."""
+ENGINE_NUM_PREEMPTIONS: Final = "longpole.engine.num_preemptions"
+"""How often the request lost its place in the cache of keys and values."""
 
 # --- facts a span states about itself; they win over what a dialect infers ---------------------
 STAGE: Final = "longpole.stage"
