@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check install bench-collector bench-analytics bench-sdk soak-collector check-senders
+.PHONY: demo test check install bench-collector bench-analytics bench-sdk bench-engine soak-collector check-senders
 
 demo: $(STAMP)
 	$(BIN)/longpole demo $(ARGS)
@@ -26,6 +26,9 @@ bench-analytics: $(STAMP)
 
 bench-sdk: $(STAMP)
 	$(BIN)/python -m benchmarks.sdk $(BARS) $(ARGS)
+
+bench-engine: $(STAMP)
+	$(BIN)/python -m benchmarks.engine $(BARS) $(ARGS)
 
 soak-collector: $(STAMP)
 	$(BIN)/python -m benchmarks.collector soak $(ARGS)

@@ -24,9 +24,17 @@ def engine() -> None:
 @click.option("--numerics", type=click.Choice(["fast", "invariant"]), help="[fast]")
 @click.option("--weights", type=click.Choice(["int4", "int8", "bf16", "fp32"]), help="[int4]")
 @click.option("--max-num-seqs", type=int, help="Requests that run at a time.  [8]")
+@click.option("--policy", type=click.Choice(["fcfs", "priority", "shortest", "slo"]), help="[fcfs]")
+@click.option("--max-step-tokens", type=int, help="Tokens a step may compute.  [160]")
+@click.option("--no-chunked-prefill", is_flag=True, help="Run every prompt in one step.")
 @click.option("--no-prefix-cache", is_flag=True, help="Run every prompt in full.")
 @click.option("--insecure-no-auth", is_flag=True, help="Allow a host others can reach.")
-def serve(no_prefix_cache: bool, insecure_no_auth: bool, **flags: str | int | None) -> None:
+def serve(
+    no_chunked_prefill: bool,
+    no_prefix_cache: bool,
+    insecure_no_auth: bool,
+    **flags: str | int | None,
+) -> None:
     """Serve a model through an OpenAI-compatible API.
 
     Flags win over LONGPOLE_ENGINE_* variables, those over [engine] in longpole.toml.
@@ -36,8 +44,9 @@ def serve(no_prefix_cache: bool, insecure_no_auth: bool, **flags: str | int | No
     for key, value in flags.items():
         if value is not None:
             settings[key] = configuration.Setting(value, "flag")
-    if no_prefix_cache:
-        settings["prefix_cache"] = configuration.Setting(value=False, source="flag")
+    for key, is_off in (("prefix_cache", no_prefix_cache), ("chunked_prefill", no_chunked_prefill)):
+        if is_off:
+            settings[key] = configuration.Setting(value=False, source="flag")
     # Threads of a kernel sleep while they wait instead of spinning: on cores shared with other
     # work a spinning thread keeps its own partner from running. Read when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

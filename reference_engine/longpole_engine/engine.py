@@ -1,26 +1,31 @@
 """The engine: requests in, text out, one step after another on a thread of its own.
 
 ``submit`` and ``abort`` may be called from any thread; everything else happens in ``step``,
-which takes what arrived, asks the scheduler for a plan and runs it.
+which takes what arrived, has the ledger plan the step and runs it.
 """
 
 import logging
-import secrets
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from torch import Tensor
+
 from longpole.vocab import Stage
-from longpole_engine.config import EngineConfig
-from longpole_engine.kv.prefix import BLOCK_TOKENS, num_blocks
+from longpole_engine.answer import Answer
+from longpole_engine.config import EngineConfig, Eviction
+from longpole_engine.kv.manager import KvManager
+from longpole_engine.kv.pool import PAGE_TOKENS
+from longpole_engine.kv.prefix import num_cacheable
 from longpole_engine.models.checkpoint import Checkpoint
-from longpole_engine.runner import Runner
-from longpole_engine.sampling.sampler import Draw, sample
-from longpole_engine.scheduler.core import State, plan
+from longpole_engine.runner import Rows, Runner
+from longpole_engine.sampling.sampler import sample
+from longpole_engine.scheduler import ledger
+from longpole_engine.scheduler.core import Limits, Piece
+from longpole_engine.scheduler.ledger import Ledger
 from longpole_engine.telemetry.events import now_ns
-from longpole_engine.text.detokenize import Detokenizer
-from longpole_engine.text.stops import StopBuffer
 from longpole_engine.text.tokenizer import Tokenizer
 from longpole_engine.types import Chunk, FinishReason, QueueFull, Request
 
@@ -30,27 +35,9 @@ Delivery = tuple[Callable[[Chunk], None], Chunk]
 """A chunk and whom it is for."""
 
 _IDLE_WAIT_S: Final = 1.0
-
-
-class _Sequence:
-    """A request inside the engine; while it runs, its slot is its index among the running."""
-
-    def __init__(self, request: Request, tokenizer: Tokenizer) -> None:
-        self.request = request
-        seed = request.params.seed
-        self.seed = secrets.randbits(63) if seed is None else seed
-        self.output: list[int] = []
-        self.detokenizer = Detokenizer(tokenizer.token_bytes)
-        self.stops = StopBuffer(request.params.stop)
-
-    @property
-    def num_stored(self) -> int:
-        """Positions whose keys and values are in the slot: all but the newest token's."""
-        return len(self.request.prompt) + len(self.output) - 1
-
-    def draw(self) -> Draw:
-        p = self.request.params
-        return Draw(p.temperature, p.top_p, p.top_k, self.seed, len(self.output))
+_MAX_RETRY_S: Final = 60
+_SMOOTHING: Final = 0.1
+"""Weight of the newest figure in a running mean."""
 
 
 class Engine:
@@ -70,22 +57,50 @@ class Engine:
     ) -> None:
         self.config = config
         self.tokenizer = Tokenizer(checkpoint.text.tokenizer_json)
+        self.num_steps = 0
         self.num_failed_steps = 0
         self._runner = Runner(checkpoint, config)
+        self.kv = KvManager(
+            self._runner.store.num_pages,
+            self._runner.store,
+            self._runner.num_cached_pages if config.is_prefix_cached else None,
+            is_session_aware=config.eviction is Eviction.SESSION,
+        )
+        self.ledger = Ledger(
+            self.kv,
+            Limits(
+                config.max_num_seqs,
+                config.max_step_tokens,
+                config.policy,
+                config.batching,
+                config.is_chunked,
+            ),
+            config.preemption,
+        )
         self._eos_ids = frozenset(checkpoint.text.eos_ids)
         self._post = post
         self._changed = threading.Condition()
         self._arrived: deque[Request] = deque()
         self._aborted: set[str] = set()
-        self._waiting: dict[str, _Sequence] = {}
-        self._running: list[_Sequence] = []
+        self._answers: dict[str, Answer] = {}
         self._deliveries: list[Delivery] = []
+        self._seconds_per_answer = 1.0
         self._is_stopping = False
 
     @property
     def max_tokens(self) -> int:
         """Longest sequence, prompt and answer together."""
         return self._runner.max_tokens
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that hold no pages: in line, or not yet taken in."""
+        return len(self._arrived) + len(self.ledger.waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold pages."""
+        return len(self.ledger.running)
 
     def warm_up(self) -> None:
         """Run the model once, on the thread that will run the steps."""
@@ -98,15 +113,19 @@ class Engine:
             QueueFull: as many requests wait as the configuration allows.
         """
         with self._changed:
-            num_waiting = len(self._arrived) + len(self._waiting)
+            num_waiting = self.num_waiting
             if num_waiting >= self.config.max_queue:
-                raise QueueFull(f"{num_waiting} requests are waiting: try again later")
+                wait_s = num_waiting * self._seconds_per_answer / self.config.max_num_seqs
+                raise QueueFull(
+                    f"{num_waiting} requests are waiting: try again later",
+                    max(1, min(_MAX_RETRY_S, math.ceil(wait_s))),
+                )
             self._arrived.append(request)
             request.record.timeline.begin(Stage.QUEUE, now_ns())
             self._changed.notify()
 
     def abort(self, request_id: str) -> None:
-        """Forget a request; its slot is free at the next step. Unknown ids do nothing."""
+        """Forget a request; its pages are free at the next step. Unknown ids do nothing."""
         with self._changed:
             self._aborted.add(request_id)
             self._changed.notify()
@@ -128,111 +147,116 @@ class Engine:
     def step(self) -> bool:
         """One round: take arrivals and aborts, plan, run. Returns whether anything ran."""
         self._take_news()
-        todo = plan(
-            State(
-                tuple(self._waiting),
-                tuple(seq.request.id for seq in self._running),
-                self.config.max_num_seqs,
-            )
-        )
-        if not (todo.prefill or todo.decode):
+        now = now_ns()
+        step = self.ledger.step(now / 1e9)
+        if step.is_empty:
             return False
-        decoding = list(self._running)
+        self.num_steps += 1
+        self._note(step, now)
         try:
-            for request_id in todo.prefill:
-                self._prefill(self._waiting.pop(request_id))
-            if decoding:
-                self._decode(decoding)
+            if step.prefill:
+                self._prefill(step.prefill)
+                self._flush()  # a first token does not wait for the others' step
+            if step.decode:
+                self._decode(step.decode)
         except Exception:  # noqa: BLE001 - counted; the requests fail, the engine lives on
             self.num_failed_steps += 1
-            _log.exception("a step failed: %d requests end with an error", len(self._running))
-            self._fail_running()
+            _log.exception("a step failed: %d requests end with an error", self.num_running)
+            for name in list(self.ledger.running):
+                self._fail(name, FinishReason.ERROR, "engine_error")
         self._flush()
         return True
 
     def _take_news(self) -> None:
         with self._changed:
-            arrived, self._arrived = list(self._arrived), deque()
             aborted, self._aborted = self._aborted, set()
-            for request in arrived:
-                self._waiting[request.id] = _Sequence(request, self.tokenizer)
-        for request_id in aborted:
-            self._waiting.pop(request_id, None)
-        for seq in [seq for seq in self._running if seq.request.id in aborted]:
-            self._leave(seq)
+            for request in self._arrived:
+                arrived_s = request.record.timeline.received_ns / 1e9
+                answer = Answer(request, arrived_s, self.max_tokens, self.tokenizer.token_bytes)
+                self._answers[request.id] = answer
+                self.ledger.add(answer.seq)
+            self._arrived.clear()
+        for name in aborted:
+            self.ledger.remove(name)
+            self._answers.pop(name, None)
 
-    def _prefill(self, seq: _Sequence) -> None:
-        request, record = seq.request, seq.request.record
-        slot = len(self._running)
-        self._running.append(seq)
-        record.timeline.begin(Stage.PREFILL, now_ns())
-        logits, num_cached = self._runner.prefill(request.prompt, slot)
-        record.cached_tokens = num_cached
-        record.cache_state = self._cache_state(len(request.prompt), num_cached)
-        record.num_steps += 1
-        record.timeline.begin(Stage.FIRST_DECODE, now_ns())
-        is_finished = self._accept(seq, sample(logits, [seq.draw()])[0])
-        self._flush()  # the first token does not wait for the others' step
-        self._runner.keep_prefix(request.prompt, slot)
-        if is_finished:
-            self._leave(seq)
+    def _note(self, step: ledger.Step, at_ns: int) -> None:
+        """What the plan means for the requests' records."""
+        for seq in step.expired:
+            self._fail(seq.id, FinishReason.EXPIRED, "deadline_exceeded")
+        for seq in step.preempted:
+            record = self._answers[seq.id].request.record
+            record.num_preempted = seq.num_preempted
+            record.timeline.begin(Stage.QUEUE, at_ns)
+        for seq in step.admitted:
+            record = self._answers[seq.id].request.record
+            is_resumed = seq.num_left == 1 and seq.num_computed >= seq.num_prompt
+            record.timeline.begin(Stage.LATER_DECODE if is_resumed else Stage.PREFILL, at_ns)
+            record.cached_tokens = seq.num_cached
+            record.cache_state = self._cache_state(seq.num_prompt, seq.num_cached or 0)
 
-    def _decode(self, decoding: Sequence[_Sequence]) -> None:
-        logits = self._runner.decode(
-            [seq.output[-1] for seq in decoding], [seq.num_stored for seq in decoding]
-        )
-        tokens = sample(logits, [seq.draw() for seq in decoding])
-        finished = []
-        for seq, token in zip(decoding, tokens, strict=True):
-            record = seq.request.record
+    def _prefill(self, pieces: list[tuple[ledger.Sequence, Piece]]) -> None:
+        began_ns = now_ns()
+        rows = [self._rows(seq, piece) for seq, piece in pieces]
+        logits = self._runner.prompt(rows)
+        num_tokens = sum(piece.num_tokens for _, piece in pieces)
+        seconds = (now_ns() - began_ns) / 1e9 / num_tokens
+        self.ledger.seconds_per_token += _SMOOTHING * (seconds - self.ledger.seconds_per_token)
+        self._finish_rows(pieces, logits, is_decode=False)
+
+    def _decode(self, pieces: list[tuple[ledger.Sequence, Piece]]) -> None:
+        logits = self._runner.decode([self._rows(seq, piece) for seq, piece in pieces])
+        self._finish_rows(pieces, logits, is_decode=True)
+
+    def _rows(self, seq: ledger.Sequence, piece: Piece) -> Rows:
+        start, end = seq.num_computed, seq.num_computed + piece.num_tokens
+        pages = self.kv.pages(seq.id)
+        return Rows(pages, start, seq.tokens[start:end], int(end == len(seq.tokens)))
+
+    def _finish_rows(
+        self, pieces: list[tuple[ledger.Sequence, Piece]], logits: Tensor, *, is_decode: bool
+    ) -> None:
+        """Book what was computed, choose the next tokens, send their text."""
+        ready: list[Answer] = []
+        for seq, piece in pieces:
+            self.ledger.computed(seq, piece.num_tokens)
+            answer = self._answers[seq.id]
+            record = answer.request.record
             record.num_steps += 1
-            record.num_decode_steps += 1
-            record.decode_rows += len(decoding)
-            if self._accept(seq, token):
-                finished.append(seq)
-        for seq in finished:  # slots move only after all rows were read
-            self._leave(seq)
+            if seq.num_left == 0:
+                ready.append(answer)
+                if is_decode and answer.num_output:
+                    record.num_decode_steps += 1
+                    record.decode_rows += len(pieces)
+                else:
+                    record.timeline.begin(Stage.FIRST_DECODE, now_ns())
+        if ready:
+            tokens = sample(logits, [answer.draw() for answer in ready])
+            for answer, token in zip(ready, tokens, strict=True):
+                self._accept(answer, token, is_decode=is_decode)
 
-    def _accept(self, seq: _Sequence, token: int) -> bool:
-        """Take a token into the answer; returns whether it was the last."""
-        params, record = seq.request.params, seq.request.record
-        seq.output.append(token)
-        record.output_tokens = len(seq.output)
-        finish: FinishReason | None = None
-        if token in self._eos_ids and not params.is_eos_ignored:
-            finish, text = FinishReason.STOP, ""
-        else:
-            text = seq.stops.push(seq.detokenizer.push(token))
-            total = len(seq.request.prompt) + len(seq.output)
-            if seq.stops.is_stopped:
-                finish = FinishReason.STOP
-            elif len(seq.output) >= params.max_tokens or total >= self.max_tokens:
-                finish = FinishReason.LENGTH
-        if finish and not seq.stops.is_stopped:
-            text += seq.stops.push(seq.detokenizer.finish()) + seq.stops.finish()
+    def _accept(self, answer: Answer, token: int, *, is_decode: bool) -> None:
+        record = answer.request.record
+        chunk = answer.accept(token, self._eos_ids)
+        record.output_tokens = answer.num_output
         at_ns = now_ns()
-        if len(seq.output) == 1:
+        if answer.num_output == 1 or not is_decode:
             record.timeline.begin(Stage.LATER_DECODE, at_ns)
-        if finish:
-            record.finish_reason = finish.value
+        self._deliveries.append((answer.request.sink, chunk))
+        if chunk.finish:
+            record.finish_reason = chunk.finish.value
             record.timeline.begin(Stage.STREAM, at_ns)
-        self._deliveries.append((seq.request.sink, Chunk(text, finish)))
-        return finish is not None
+            seconds = at_ns / 1e9 - answer.seq.arrived_s
+            self._seconds_per_answer += _SMOOTHING * (seconds - self._seconds_per_answer)
+            self.ledger.remove(answer.request.id)
+            del self._answers[answer.request.id]
 
-    def _leave(self, seq: _Sequence) -> None:
-        """Free a sequence's slot; the last running one moves into it."""
-        slot, last = self._running.index(seq), len(self._running) - 1
-        moved = self._running.pop()
-        if slot != last:
-            self._runner.close_gap(slot, last, moved.num_stored)
-            self._running[slot] = moved
-
-    def _fail_running(self) -> None:
-        for seq in self._running:
-            seq.request.record.error_type = "engine_error"
-            seq.request.record.finish_reason = FinishReason.ERROR.value
-            self._deliveries.append((seq.request.sink, Chunk("", FinishReason.ERROR)))
-        self._running.clear()
+    def _fail(self, name: str, reason: FinishReason, error_type: str) -> None:
+        self.ledger.remove(name)
+        request = self._answers.pop(name).request
+        request.record.error_type = error_type
+        request.record.finish_reason = reason.value
+        self._deliveries.append((request.sink, Chunk("", reason)))
 
     def _flush(self) -> None:
         if self._deliveries:
@@ -240,9 +264,9 @@ class Engine:
             self._post(deliveries)
 
     def _cache_state(self, num_prompt: int, num_cached: int) -> str:
-        blocks = num_blocks(num_prompt)
-        if not (self.config.is_prefix_cached and blocks):
+        num_pages = num_cacheable(num_prompt)
+        if not (self.config.is_prefix_cached and num_pages):
             return "ineligible"
         if num_cached == 0:
             return "miss"
-        return "hit" if num_cached == blocks * BLOCK_TOKENS else "partial"
+        return "hit" if num_cached == num_pages * PAGE_TOKENS else "partial"

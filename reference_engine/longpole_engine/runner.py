@@ -1,20 +1,39 @@
-"""Plans to tensors, tensors to logits: the model, the slots and the prefix cache in one place."""
+"""Plans to tensors, tensors to logits: the model and the memory of the pages in one place."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from longpole_engine.attention.contiguous import DecodeAttention, PrefillAttention
-from longpole_engine.config import EngineConfig
-from longpole_engine.kv.prefix import PrefixCache
-from longpole_engine.kv.slots import Slots
+from longpole_engine.attention.base import Attention, Segment
+from longpole_engine.attention.exact import ExactAttention
+from longpole_engine.attention.paged import PromptAttention, RowAttention
+from longpole_engine.config import EngineConfig, Numerics
+from longpole_engine.kv.pool import PAGE_TOKENS, num_pages
+from longpole_engine.kv.store import KvStore, bytes_per_token
 from longpole_engine.models.checkpoint import Checkpoint
 from longpole_engine.models.llama import Llama
+from longpole_engine.ops.linear import TILE_ROWS
+
+_BUFFER_TOKENS: Final = 65_536
+"""Above so many gathered tokens a step's buffer is not kept."""
+
+
+class Rows(NamedTuple):
+    """Tokens of one sequence to compute: its pages, the first one's position, which rows count.
+
+    ``num_logits`` of the last rows get logits.
+    """
+
+    pages: list[int]
+    start: int
+    tokens: list[int]
+    num_logits: int
 
 
 class Runner:
-    """Runs prompts and decode steps of one model.
+    """Runs pieces of prompts and decoding rows of one model.
 
     Args:
         checkpoint: sizes and weights.
@@ -23,59 +42,111 @@ class Runner:
 
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig) -> None:
         self._config = config
-        self.max_tokens = min(config.max_model_tokens, checkpoint.config.context_tokens)
-        self._model = Llama(checkpoint.config, checkpoint.tensors, config.weights, self.max_tokens)
-        self._slots = Slots(checkpoint.config, config.max_num_seqs, self.max_tokens)
-        self._prefix: PrefixCache | None = None
-        if config.is_prefix_cached:
-            self._prefix = PrefixCache(self._slots, config.prefix_cache_mb * 2**20)
+        c = checkpoint.config
+        max_tokens = min(config.max_model_tokens, c.context_tokens)
+        page_bytes = PAGE_TOKENS * bytes_per_token(
+            c.num_layers, c.num_kv_heads, c.head_dim, config.kv_format
+        )
+        self.num_cached_pages = config.prefix_cache_mb * 2**20 // page_bytes
+        num_all = config.kv_pages
+        if num_all == 0:
+            num_all = config.max_num_seqs * num_pages(max_tokens)
+            num_all += self.num_cached_pages if config.is_prefix_cached else 0
+        self.max_tokens = min(max_tokens, num_all * PAGE_TOKENS)
+        self.store = KvStore(c.num_layers, c.num_kv_heads, c.head_dim, num_all, config.kv_format)
+        self._model = Llama(c, checkpoint.tensors, config.weights, self.max_tokens, config.numerics)
+        self._is_exact = config.numerics is Numerics.INVARIANT
+        self._buffer = torch.empty(0)
+        self._token_numbers = 2 * c.num_kv_heads * c.head_dim
 
     def warm_up(self) -> None:
         """Run a prompt and a few decode steps, so that no request pays for first uses."""
-        prompt = [0] * min(32, self.max_tokens - 2)
-        self._run_prompt(prompt, 0, 0)
-        for position in (len(prompt), len(prompt) + 1):
-            self.decode([0], [position])
-
-    def prefill(self, prompt: Sequence[int], slot: int) -> tuple[Tensor, int]:
-        """Run a prompt into a slot, as far as the prefix cache does not hold it.
-
-        Returns:
-            Logits after the last token, ``[1, vocab_size]``, and the number of cached tokens.
-        """
-        num_cached = self._prefix.fetch(prompt, slot) if self._prefix else 0
-        return self._run_prompt(prompt, slot, num_cached), num_cached
-
-    def keep_prefix(self, prompt: Sequence[int], slot: int) -> None:
-        """Offer a prompt that has just run to the prefix cache."""
-        if self._prefix:
-            self._prefix.keep(prompt, slot)
+        num = min(32, self.max_tokens - 2)
+        pages = list(range(num_pages(num + 2)))
+        self.prompt([Rows(pages, 0, [0] * num, 1)])
+        for position in (num, num + 1):
+            self.decode([Rows(pages, position, [0], 1)])
 
     @torch.inference_mode()
-    def decode(self, tokens: Sequence[int], positions: Sequence[int]) -> Tensor:
-        """One step for the sequences in the first slots, in order.
-
-        Args:
-            tokens: the newest token of each.
-            positions: where it stands.
+    def prompt(self, rows: Sequence[Rows]) -> Tensor:
+        """Compute pieces of prompts.
 
         Returns:
-            Logits, ``[len(tokens), vocab_size]``.
+            Logits of the rows that count, in order, ``[num, vocab_size]``; empty if none does.
         """
-        torch.set_num_threads(self._config.num_decode_threads)
-        where = torch.tensor(positions)
-        attention = DecodeAttention(self._slots.data, where)
-        return self._model.decode(torch.tensor(tokens), where, attention)
-
-    def close_gap(self, slot: int, last: int, num_tokens: int) -> None:
-        """A sequence ended: move the one in the last used slot into its place."""
-        if slot != last:
-            self._slots.move(last, slot, num_tokens)
-
-    @torch.inference_mode()
-    def _run_prompt(self, prompt: Sequence[int], slot: int, start: int) -> Tensor:
         torch.set_num_threads(self._config.num_threads)
-        num_new = len(prompt) - start
-        attention = PrefillAttention(self._slots.data, slot, start, num_new)
-        positions = torch.arange(start, len(prompt))
-        return self._model.prefill(torch.tensor(prompt[start:]), positions, attention)
+        if self._is_exact:
+            return self._exact(rows)
+        return self._run(rows, self._model.prompt, PromptAttention(self.store, _segments(rows)))
+
+    @torch.inference_mode()
+    def decode(self, rows: Sequence[Rows]) -> Tensor:
+        """Compute the newest tokens, and drafts after them; logits as :meth:`prompt`."""
+        if self._is_exact:
+            torch.set_num_threads(self._config.num_threads)  # one number: bits may depend on it
+            return self._exact(rows)
+        torch.set_num_threads(self._config.num_decode_threads)
+        segments = _segments(rows)
+        attention: Attention
+        if all(segment.num_rows == 1 for segment in segments):
+            attention = RowAttention(self.store, segments, self._room(segments))
+        else:
+            attention = PromptAttention(self.store, segments)
+        return self._run(rows, self._model.decode, attention)
+
+    def _run(
+        self,
+        rows: Sequence[Rows],
+        forward: Callable[[Tensor, Tensor, Attention], Tensor],
+        attention: Attention,
+    ) -> Tensor:
+        tokens: list[int] = []
+        positions: list[int] = []
+        wanted: list[int] = []
+        for piece in rows:
+            tokens += piece.tokens
+            positions += range(piece.start, piece.start + len(piece.tokens))
+            wanted += range(len(tokens) - piece.num_logits, len(tokens))
+        hidden = forward(torch.tensor(tokens), torch.tensor(positions), attention)
+        if len(wanted) < len(tokens):
+            hidden = hidden[wanted]
+        return self._model.logits(hidden) if wanted else hidden[:0]
+
+    def _exact(self, rows: Sequence[Rows]) -> Tensor:
+        """In tiles of at most 16 rows, each through the whole model."""
+        found = []
+        tile: list[Rows] = []
+        for piece in rows:
+            start = 0
+            while start < len(piece.tokens):
+                room = TILE_ROWS - sum(len(part.tokens) for part in tile)
+                tokens = piece.tokens[start : start + room]
+                left = len(piece.tokens) - start - len(tokens)
+                num_logits = max(0, min(len(tokens), piece.num_logits - left))
+                tile.append(Rows(piece.pages, piece.start + start, tokens, num_logits))
+                start += len(tokens)
+                if len(tokens) == room:
+                    found.append(self._tile(tile))
+                    tile = []
+        if tile:
+            found.append(self._tile(tile))
+        return torch.cat([logits for logits in found if len(logits)] or found[:1])
+
+    def _tile(self, tile: list[Rows]) -> Tensor:
+        attention = ExactAttention(self.store, _segments(tile))
+        return self._run(tile, self._model.decode, attention)
+
+    def _room(self, segments: list[Segment]) -> Tensor:
+        """The gather buffer, grown to what this step needs."""
+        longest = max(num_pages(segment.end) for segment in segments) * PAGE_TOKENS
+        needed = longest * len(segments) * self._token_numbers
+        if needed > self._buffer.numel():
+            room = torch.empty(needed + needed // 4)
+            if longest * len(segments) > _BUFFER_TOKENS:
+                return room
+            self._buffer = room
+        return self._buffer
+
+
+def _segments(rows: Sequence[Rows]) -> list[Segment]:
+    return [Segment(piece.pages, piece.start, len(piece.tokens)) for piece in rows]

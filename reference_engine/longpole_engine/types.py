@@ -16,10 +16,20 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     ABORTED = "aborted"
     ERROR = "error"
+    EXPIRED = "expired"
 
 
 class QueueFull(LongpoleError):
-    """The waiting line is at its limit; the same request may be accepted later."""
+    """The waiting line is at its limit; the same request may be accepted later.
+
+    Args:
+        message: one sentence.
+        retry_after_s: when, as far as the engine can tell.
+    """
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,9 @@ class Request:
     """One prompt to be continued.
 
     ``sink`` receives the chunks, called through the engine's ``post``; ``record`` is filled in
-    as the request moves on.
+    as the request moves on. ``priority`` 0 is the most urgent. ``slo_s`` is the target for the
+    first token; a request that has not begun ``deadline_s`` after its arrival expires. Requests
+    share cached prefixes only with their ``salt``'s; ``session`` names the conversation.
     """
 
     id: str
@@ -58,3 +70,8 @@ class Request:
     params: SamplingParams
     sink: Callable[[Chunk], None]
     record: RequestRecord
+    priority: int = 0
+    slo_s: float | None = None
+    deadline_s: float | None = None
+    salt: str = ""
+    session: str | None = None

@@ -45,8 +45,9 @@ def test_a_request_ends_at_its_length_with_all_stages_entered(drive: Drive) -> N
 def test_company_in_the_batch_changes_no_answer(
     drive: Drive, jobs: list[tuple[int, int, int]]
 ) -> None:
-    """Slots fill, empty and move; each request still answers as it does alone."""
-    together, alone = drive(), drive(is_prefix_cached=False)
+    """Seats fill and empty; each request still answers as it does alone."""
+    together = drive(numerics=Numerics.INVARIANT)
+    alone = drive(numerics=Numerics.INVARIANT, is_prefix_cached=False)
     names = []
     for number, (length, max_tokens, delay) in enumerate(jobs):
         prompt = [(7 * number + i) % 500 + 3 for i in range(length)]
@@ -84,9 +85,8 @@ def test_batch_mates_are_counted(drive: Drive) -> None:
     names = [driver.submit([n + 3], max_tokens=4, is_eos_ignored=True) for n in range(2)]
     driver.drain()
     first, second = (driver.records[name] for name in names)
-    # One prompt a step: the first decodes once alone, beside the other's prompt.
-    assert (first.decode_rows, first.num_decode_steps) == (1 + 2 + 2, 3)
-    assert (second.decode_rows, second.num_decode_steps) == (2 + 2 + 1, 3)
+    assert (first.decode_rows, first.num_decode_steps) == (2 + 2 + 2, 3)
+    assert (second.decode_rows, second.num_decode_steps) == (2 + 2 + 2, 3)
 
 
 def test_a_stop_string_ends_an_answer_before_it(drive: Drive) -> None:
@@ -175,7 +175,7 @@ def test_the_same_seed_gives_the_same_answer(drive: Drive) -> None:
     assert len(free) > 1
 
 
-@pytest.mark.parametrize("change", [{"max_num_seqs": 0}, {"numerics": Numerics.INVARIANT}])
+@pytest.mark.parametrize("change", [{"max_num_seqs": 0}, {"max_step_tokens": 0}])
 def test_a_bad_configuration_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         EngineConfig(**change)  # type: ignore[arg-type]

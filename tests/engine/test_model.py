@@ -11,7 +11,7 @@ from torch.nn import functional
 from longpole_engine.config import EngineConfig, Weights
 from longpole_engine.models.checkpoint import Checkpoint
 from longpole_engine.ops import linear, quant
-from longpole_engine.runner import Runner
+from longpole_engine.runner import Rows, Runner
 from longpole_engine.text.tokenizer import Tokenizer
 
 MakeParts = Callable[[Checkpoint], dict[str, torch.Tensor]]
@@ -23,6 +23,10 @@ TEXT = (
     "he held a blanket before the flame until dawn, and no ship was lost. When the cape got "
     "electricity, the company thanked him with a watch. It is always four minutes slow."
 )
+
+
+PAGES = list(range(32))
+SCATTERED = PAGES[::-1]
 
 
 def runner(checkpoint: Checkpoint, weights: Weights) -> Runner:
@@ -60,8 +64,8 @@ def reference(checkpoint: Checkpoint, make_parts: MakeParts) -> Any:
 @torch.inference_mode()
 def logits_by_steps(run: Runner, tokens: list[int], num_prompt: int) -> torch.Tensor:
     """Logits after each token from the prompt's last on: prompt at once, the rest one by one."""
-    first, _ = run.prefill(tokens[:num_prompt], 0)
-    rest = [run.decode([tokens[at]], [at]) for at in range(num_prompt, len(tokens))]
+    first = run.prompt([Rows(PAGES, 0, tokens[:num_prompt], 1)])
+    rest = [run.decode([Rows(PAGES, at, [tokens[at]], 1)]) for at in range(num_prompt, len(tokens))]
     return torch.cat([first, *rest])
 
 
@@ -74,12 +78,11 @@ def assert_logits_equal_transformers(
     stepped = logits_by_steps(run, tokens, 20)
     assert (stepped - expected[19:]).abs().max() <= 1e-4
     assert torch.equal(stepped.argmax(-1), expected[19:].argmax(-1))
-    # the whole prompt at once; then again on top of its cached beginning
-    for num_expected in (0, (len(tokens) - 1) // 16 * 16):
-        whole, num_cached = run.prefill(tokens, 1)
-        run.keep_prefix(tokens, 1)
-        assert num_cached == num_expected
-        assert (whole[0] - expected[-1]).abs().max() <= 1e-4
+    # the whole prompt at once, all its rows; then again on top of a cached beginning
+    whole = run.prompt([Rows(SCATTERED, 0, tokens, len(tokens))])
+    assert (whole - expected).abs().max() <= 1e-4
+    rest = run.prompt([Rows(SCATTERED, 16, tokens[16:], 1)])
+    assert (rest[0] - expected[-1]).abs().max() <= 1e-4
 
 
 def test_tiny_logits_equal_transformers(
@@ -103,11 +106,13 @@ def test_a_ragged_batch_equals_each_sequence_alone(tiny_model: Checkpoint) -> No
     prompts = [[5, 6, 7], list(range(10, 60)), [9] * 20]
     alone = []
     for prompt in prompts:
-        run.prefill(prompt, 0)
-        alone.append(run.decode([3], [len(prompt)])[0])
-    for slot, prompt in enumerate(prompts):
-        run.prefill(prompt, slot)
-    together = run.decode([3] * 3, [len(prompt) for prompt in prompts])
+        run.prompt([Rows(PAGES, 0, prompt, 1)])
+        alone.append(run.decode([Rows(PAGES, len(prompt), [3], 1)])[0])
+    tables = [PAGES[4 * slot : 4 * slot + 4] for slot in range(3)]
+    run.prompt([Rows(table, 0, p, 0) for table, p in zip(tables, prompts, strict=True)])
+    together = run.decode(
+        [Rows(table, len(p), [3], 1) for table, p in zip(tables, prompts, strict=True)]
+    )
     assert (together - torch.stack(alone)).abs().max() <= 1e-4
 
 

@@ -109,7 +109,7 @@ def test_a_signal_drains_flushes_and_exits_with_success(
     ("flags", "words"),
     [
         (["--host", "0.0.0.0"], "--insecure-no-auth"),
-        (["--numerics", "invariant"], "use 'fast'"),
+        (["--max-step-tokens", "0"], "max_step_tokens is 0"),
         (["--max-num-seqs", "0"], "max_num_seqs is 0"),
         (["--model", "no-such-model", "--port", "0"], "no model 'no-such-model'"),
     ],

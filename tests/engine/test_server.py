@@ -117,7 +117,7 @@ async def test_many_clients_of_whom_some_leave_end_with_an_empty_engine(
 
         codes = await asyncio.gather(*(call(number) for number in range(1, 41)))
         assert {code for n, code in enumerate(codes, 1) if n % 3} == {200}
-    while engine._running or engine._waiting:
+    while engine.num_running or engine.num_waiting:
         pass
     assert len(server.server_spans(sum(code == 200 for code in codes))) <= 40
     assert engine.num_failed_steps == 0
@@ -316,7 +316,7 @@ def test_a_full_queue_answers_429_with_a_time_to_retry(serve: Callable[..., Any]
         next(running)  # its slot is taken
         waiting = threading.Thread(target=lambda: post(server, {**GREEDY, "messages": MESSAGES}))
         waiting.start()
-        while not server.service.serving().engine._waiting:
+        while not server.service.serving().engine.num_waiting:
             pass
         answer = post(server, {**GREEDY, "messages": MESSAGES})
         assert refused(answer, 429)["code"] == "queue_full"
@@ -324,6 +324,37 @@ def test_a_full_queue_answers_429_with_a_time_to_retry(serve: Callable[..., Any]
         running.close()
         waiting.join()
     assert post(server, {**GREEDY, "messages": MESSAGES}).status_code == 200
+
+
+def test_a_deadline_that_passes_in_the_queue_answers_504(serve: Callable[..., Any]) -> None:
+    server = serve(max_num_seqs=1, max_model_tokens=4096, deadline_s=1)
+    body = {**GREEDY, "messages": MESSAGES}
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        running = client.chat.completions.create(messages=MESSAGES, stream=True, **LONG)
+        next(running)  # it has begun: no deadline ends it
+        assert refused(post(server, body), 504)["code"] == "deadline_exceeded"
+        assert "deadline" in post(server, {**body, "stream": True}).text
+        running.close()
+    assert post(server, body).status_code == 200
+    expired = next(s for s in server.server_spans(3) if s.attributes[keys.HTTP_STATUS] == 504)
+    assert [stage.name for stage in server.stages(expired)] == ["admission", "tokenize", "queue"]
+    assert expired.attributes[keys.ERROR_TYPE] == "deadline_exceeded"
+
+
+def test_a_salt_hides_cached_prefixes_from_others(server: Any, client: openai.OpenAI) -> None:
+    def cached(salt: str) -> int | None:
+        answer = client.chat.completions.create(
+            messages=[{"role": "user", "content": "One secret thing after another"}],
+            extra_body={"cache_salt": salt, "priority": 3, "prompt_cache_key": "a"},
+            **GREEDY,
+        )
+        assert answer.usage is not None
+        assert answer.usage.prompt_tokens_details is not None
+        return answer.usage.prompt_tokens_details.cached_tokens
+
+    first, again, other = cached("one"), cached("one"), cached("two")
+    assert first == other == 0
+    assert again
 
 
 def test_before_the_model_is_warm_the_answer_is_503(

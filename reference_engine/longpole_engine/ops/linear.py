@@ -24,6 +24,9 @@ Op = Callable[[Tensor], Tensor]
 MAX_PACKED_ROWS: Final = 16
 """Above so many rows the fp32 kernel is the faster one."""
 
+TILE_ROWS: Final = 16
+"""Rows that :func:`invariant` computes together at most."""
+
 
 def dense(weight: Tensor) -> Op:
     """The weights as they are; output in the dtype of the input."""
@@ -84,3 +87,30 @@ LAYER_FORMATS: Final[dict[Weights, Callable[[Tensor], Op]]] = {
 
 HEAD_FORMATS: Final = {**LAYER_FORMATS, Weights.INT4: int8}
 """The output head stays at 8 bits: there 4 bits cost the most and save the least."""
+
+
+def invariant(op: Op, num_columns: int) -> Op:
+    """The same layer, giving a row the same bits whatever rows stand beside it.
+
+    Whether a kernel does so by itself depends on the processor: it is tried on random rows here,
+    and one that does not always gets 16 rows, filled up with zeros.
+
+    Args:
+        op: of at most 16 rows.
+        num_columns: its input's.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(TILE_ROWS, num_columns, generator=generator)
+    whole = op(rows)
+    if all(
+        torch.equal(op(rows[first : first + num]), whole[first : first + num])
+        for num in range(1, TILE_ROWS)
+        for first in {0, TILE_ROWS - num}
+    ):
+        return op
+
+    def apply(x: Tensor) -> Tensor:
+        num_rows = x.shape[0]
+        return op(functional.pad(x, (0, 0, 0, TILE_ROWS - num_rows)))[:num_rows]
+
+    return apply

@@ -1,29 +1,53 @@
-"""Rotary position embedding (Su et al. 2021, arXiv:2104.09864), half-rotation layout."""
+"""Rotary position embedding (Su et al. 2021, arXiv:2104.09864) as one complex multiplication."""
 
 import torch
 from torch import Tensor
 
 
-def tables(num_positions: int, head_dim: int, base: float) -> tuple[Tensor, Tensor]:
-    """Cosines and signed sines of all positions, each ``[num_positions, 1, 2, head_dim / 2]``.
+def turns(
+    num_positions: int, head_dim: int, base: float, num_turned: int, num_still: int
+) -> Tensor:
+    """What each head of each position is multiplied by.
 
-    The sine of the first half is negated, so that rotation is one multiply and one fused
-    multiply-add over the whole head.
+    Keys and queries turn, values stand still: one gather and one multiplication serve all three.
+
+    Args:
+        num_positions: longest sequence.
+        head_dim: size of a head.
+        base: of the frequencies.
+        num_turned: query and key heads, which come first.
+        num_still: value heads.
+
+    Returns:
+        ``[num_positions, num_turned + num_still, head_dim / 2]`` complex.
     """
     exponent = torch.arange(0, head_dim, 2, dtype=torch.int64).to(torch.float32) / head_dim
     frequency = 1.0 / (base**exponent)
     angle = torch.outer(torch.arange(num_positions, dtype=torch.float32), frequency)
-    cos, sin = angle.cos(), angle.sin()
-    return torch.stack((cos, cos), dim=1)[:, None], torch.stack((-sin, sin), dim=1)[:, None]
+    turned = torch.complex(angle.cos(), angle.sin())[:, None].expand(-1, num_turned, -1)
+    return torch.cat((turned, torch.ones(num_positions, num_still, head_dim // 2)), dim=1)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate heads to their positions; fp32 output.
+def apply(heads: Tensor, turn: Tensor) -> Tensor:
+    """Turn heads to their positions; fp32.
 
     Args:
-        x: ``[num_tokens, num_heads, head_dim]``.
-        cos: cosines of the tokens' positions, ``[num_tokens, 1, 2, head_dim / 2]``.
-        sin: signed sines, the same shape.
+        heads: ``[num_tokens, num_heads * head_dim]``, a pair's two numbers side by side.
+        turn: rows of :func:`turns`, ``[num_tokens, num_heads, head_dim / 2]``.
+
+    Returns:
+        ``[num_tokens, num_heads, head_dim]``.
     """
-    halves = x.view(x.shape[0], x.shape[1], 2, -1)
-    return torch.addcmul(halves * cos, halves.flip(2), sin).view(x.shape)
+    pairs = torch.view_as_complex(heads.float().view(*turn.shape, 2))
+    return torch.view_as_real(pairs * turn).flatten(2)
+
+
+def interleave(weight: Tensor, num_heads: int) -> Tensor:
+    """Rows of each head from half-rotation order to pairs side by side.
+
+    Args:
+        weight: ``[num_heads * head_dim, columns]``.
+        num_heads: heads in it.
+    """
+    halves = weight.view(num_heads, 2, -1, weight.shape[1])
+    return halves.transpose(1, 2).reshape(weight.shape)

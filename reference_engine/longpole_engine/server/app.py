@@ -24,7 +24,7 @@ from longpole_engine.types import Chunk, FinishReason, QueueFull
 _RECORD = "longpole.record"
 _CHAT, _COMPLETION = "/v1/chat/completions", "/v1/completions"
 _BODY_WAIT_S = 30.0
-_FULL_RETRY_S = 1
+_FAILURES = (FinishReason.ERROR, FinishReason.EXPIRED)
 _INLINE_CHARS = 16_384
 """Longer texts are tokenised off the event loop."""
 
@@ -138,10 +138,21 @@ async def _answer(
     chunks: asyncio.Queue[Chunk] = asyncio.Queue()
     try:
         serving.engine.submit(
-            types.Request(answer_id, tuple(prompt), params, chunks.put_nowait, record)
+            types.Request(
+                answer_id,
+                tuple(prompt),
+                params,
+                chunks.put_nowait,
+                record,
+                call.priority or 0,
+                deadline_s=serving.engine.config.deadline_s or None,
+                salt=call.cache_salt or "",
+                session=call.prompt_cache_key,
+            )
         )
     except QueueFull as error:
-        raise ApiError(429, str(error), code="queue_full", retry_after_s=_FULL_RETRY_S) from error
+        wait_s = error.retry_after_s
+        raise ApiError(429, str(error), code="queue_full", retry_after_s=wait_s) from error
     record.response_id, record.response_model = answer_id, service.name
     record.max_tokens = params.max_tokens
     service.started(record)
@@ -195,8 +206,8 @@ async def _events(
     is_first = True
     while True:
         chunk = await chunks.get()
-        if chunk.finish is FinishReason.ERROR:
-            yield sse.error_event("the engine failed on this request")
+        if chunk.finish in _FAILURES:
+            yield sse.error_event(_failure(chunk.finish))
             return
         pieces = [writer.role()] if is_first and writer.is_chat else []
         is_first = False
@@ -227,8 +238,8 @@ async def _whole(
     finally:
         collected.cancel()
         gone.cancel()
-    if finish is FinishReason.ERROR:
-        raise ApiError(500, "the engine failed on this request", code="engine_error")
+    if finish in _FAILURES:
+        raise _failure(finish)
     return JSONResponse(writer.whole(text, finish.value, record))
 
 
@@ -239,6 +250,13 @@ async def _collect(chunks: asyncio.Queue[Chunk]) -> tuple[str, FinishReason]:
         pieces.append(chunk.text)
         if chunk.finish:
             return "".join(pieces), chunk.finish
+
+
+def _failure(reason: FinishReason) -> ApiError:
+    """A request the engine did not answer."""
+    if reason is FinishReason.EXPIRED:
+        return ApiError(504, "the deadline passed in the queue", code="deadline_exceeded")
+    return ApiError(500, "the engine failed on this request", code="engine_error")
 
 
 async def _gone(receive: Receive) -> None:

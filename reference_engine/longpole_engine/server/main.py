@@ -12,7 +12,16 @@ from fastapi import FastAPI
 
 from longpole.config import Setting
 from longpole.errors import LongpoleError, UsageError
-from longpole_engine.config import EngineConfig, Numerics, Weights
+from longpole_engine.config import (
+    Batching,
+    EngineConfig,
+    Eviction,
+    KvFormat,
+    Numerics,
+    Policy,
+    Preemption,
+    Weights,
+)
 from longpole_engine.server.app import create_app
 from longpole_engine.server.service import Service
 from longpole_engine.telemetry.otel import SpanWriter, otlp_processor
@@ -72,22 +81,30 @@ def engine_config(values: Mapping[str, object]) -> EngineConfig:
     Raises:
         UsageError: a value that is unknown or out of range.
     """
+
+    def number(key: str) -> int:
+        return int(str(values[key]))
+
     try:
         return EngineConfig(
             weights=Weights(str(values["weights"])),
             numerics=Numerics(str(values["numerics"])),
+            kv_format=KvFormat(str(values["kv_format"])),
+            policy=Policy(str(values["policy"])),
+            batching=Batching(str(values["batching"])),
+            preemption=Preemption(str(values["preemption"])),
+            eviction=Eviction(str(values["eviction"])),
+            is_chunked=bool(values["chunked_prefill"]),
             is_prefix_cached=bool(values["prefix_cache"]),
-            **{
-                key: int(str(values[key]))
-                for key in (
-                    "max_num_seqs",
-                    "max_model_tokens",
-                    "max_queue",
-                    "prefix_cache_mb",
-                    "num_threads",
-                    "num_decode_threads",
-                )
-            },
+            max_num_seqs=number("max_num_seqs"),
+            max_model_tokens=number("max_model_tokens"),
+            max_step_tokens=number("max_step_tokens"),
+            max_queue=number("max_queue"),
+            deadline_s=number("deadline_s"),
+            kv_pages=number("kv_pages"),
+            prefix_cache_mb=number("prefix_cache_mb"),
+            num_threads=number("num_threads"),
+            num_decode_threads=number("num_decode_threads"),
         )
     except ValueError as error:
         raise UsageError(f"[engine] {error}") from error

@@ -16,7 +16,7 @@ _MAX_STOPS = 4
 _COMPLETION_MAX_TOKENS = 16
 """OpenAI's default of ``/v1/completions``."""
 
-_INERT = {"user", "metadata", "safety_identifier", "prompt_cache_key"}
+_INERT = {"user", "metadata", "safety_identifier"}
 """Fields that ask the engine for nothing, whatever they hold."""
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -40,6 +40,7 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 """Fields not supported, with the values (beside null) that ask for nothing."""
 
 _Text = Annotated[str, Field(min_length=1)]
+_Key = Annotated[str, Field(max_length=256)]
 
 
 class _Model(BaseModel):
@@ -64,6 +65,11 @@ class _Generation(_Model):
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     stop: _Text | Annotated[list[_Text], Field(max_length=_MAX_STOPS)] | None = None
     ignore_eos: bool | None = None
+    # vLLM's names: who goes first, and whose cached prefixes are shared; OpenAI's: which belong
+    # together.
+    priority: int | None = Field(None, ge=0, le=100)
+    cache_salt: _Key | None = None
+    prompt_cache_key: _Key | None = None
 
     def limit(self, num_prompt: int, max_total: int) -> int:
         """Tokens the answer may have.

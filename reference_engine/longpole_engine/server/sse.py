@@ -16,9 +16,9 @@ def event(document: dict[str, Any]) -> str:
     return f"data: {json.dumps(document, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
-def error_event(message: str) -> str:
+def error_event(error: ApiError) -> str:
     """The event that ends a stream that failed."""
-    return event(ApiError(500, message).body())
+    return event(error.body())
 
 
 def usage(record: RequestRecord) -> dict[str, Any]:

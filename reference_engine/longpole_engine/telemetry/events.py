@@ -87,3 +87,4 @@ class RequestRecord:
     num_decode_steps: int = 0
     decode_rows: int = 0
     """Sum over decode steps of the requests that shared the step."""
+    num_preempted: int = 0

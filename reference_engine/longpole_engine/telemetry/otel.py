@@ -96,11 +96,18 @@ class SpanWriter:
 def attributes(record: RequestRecord, phases: list[Phase]) -> dict[str, Attribute]:
     """What the server span says: the conventions' keys, vLLM's and SGLang's times in seconds.
 
-    A time is there only when its stage was entered; one that spans stages, when all were.
+    A time is there only when its stage was entered, and counts every time it was: a request that
+    was put back in line queues and runs its prompt again. One that spans stages is there when all
+    were entered.
     """
-    seconds = {phase.stage: (phase.end_ns - phase.start_ns) / 1e9 for phase in phases}
+    nanoseconds: dict[Stage, int] = {}
+    starts: dict[Stage, int] = {}
+    for phase in phases:
+        spent_ns = phase.end_ns - phase.start_ns
+        nanoseconds[phase.stage] = nanoseconds.get(phase.stage, 0) + spent_ns
+        starts.setdefault(phase.stage, phase.start_ns)
+    seconds = {stage: spent_ns / 1e9 for stage, spent_ns in nanoseconds.items()}
     start_ns, end_ns = phases[0].start_ns, phases[-1].end_ns
-    starts = {phase.stage: phase.start_ns for phase in phases}
     found: dict[str, Attribute | None] = {
         keys.OPERATION: record.operation,
         keys.PROVIDER: PROVIDER,

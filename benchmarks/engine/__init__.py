@@ -1,0 +1,1 @@
+"""Benchmarks of the reference engine; see benchmarks/README.md."""
