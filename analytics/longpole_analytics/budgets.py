@@ -10,8 +10,9 @@ taken from the requests themselves. In ``longpole.toml``::
     prefill-cold = {p95_ms = 2500, owner = "platform"}
     e2e = {p95_ms = 3000, owner = "app"}
 
-A key is a stage, or ``e2e`` for all of the request; with ``-cold``, ``-warm``, ``-cached``,
-``-uncached``, ``-tool`` or ``-no_tool`` it is for such requests only.
+A key is a stage, ``ttft``, ``model``, or ``e2e`` for all of the request; with ``-cold``,
+``-warm``, ``-cached``, ``-uncached``, ``-tool``, ``-no_tool``, ``-foreground`` or ``-background``
+it is for such requests only. Requests of the class ``offline`` are in the background.
 """
 
 import math
@@ -30,6 +31,8 @@ from longpole_analytics.slices import SliceQuantile, SliceRules, slices
 SCHEMA: Final = "longpole.budgets/1"
 TABLE: Final = "budget"
 WHOLE: Final = "e2e"
+SPANS: Final = ("ttft", "model", WHOLE)
+"""Segments that several stages make together."""
 _QUANTILES: Final = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
 _IS_CACHED: Final = (
     pl.when(pl.col("cache_state").is_in(["hit", "partial"]))
@@ -39,6 +42,7 @@ _IS_CACHED: Final = (
     .otherwise(pl.col("cached_input_tokens") > 0)
 )
 _HAS_TOOL: Final = pl.coalesce(pl.col("num_tools") > 0, pl.col("tool_ms") > 0)
+_IS_BACKGROUND: Final = pl.col("slo_class") == "offline"
 STATES: Final[dict[str, pl.Expr]] = {
     "warm": ~pl.col("is_cold"),
     "cold": pl.col("is_cold"),
@@ -46,6 +50,8 @@ STATES: Final[dict[str, pl.Expr]] = {
     "uncached": ~_IS_CACHED,
     "tool": _HAS_TOOL,
     "no_tool": ~_HAS_TOOL,
+    "foreground": ~_IS_BACKGROUND,
+    "background": _IS_BACKGROUND,
 }
 """Kinds of requests that are looked at apart; one whose kind is unknown is in neither."""
 
@@ -73,12 +79,14 @@ class Spent(NamedTuple):
         state: which of them; ``None`` for all that it is for.
         over: share of the requests that took longer, with its interval by their number.
         burn: this share over the one allowed: 1 spends the budget exactly.
+        above_ms: what they took above the limit, in all.
         at: the stage's quantile and its interval; unknown where there are too few.
     """
 
     state: str | None
     over: Share
     burn: float | None
+    above_ms: float
     at: SliceQuantile
 
 
@@ -96,25 +104,47 @@ class Checked(NamedTuple):
 
 
 class Composed(NamedTuple):
-    """The budgeted stages of a route together.
+    """The budgeted stages of a route together, as real requests have them.
 
     Attributes:
         route: the route.
+        state: which of its requests; ``None`` for all.
         stages: its stages with a budget for all requests.
         q: the quantile.
         n: its requests.
         at: that quantile of what the stages take together in one request.
         sum_ms: the sum of the stages' own quantiles; ``None`` where one is unknown.
         whole: the quantile of the whole request.
+        by_state: the same of the kinds of requests there are.
     """
 
     route: str
+    state: str | None
     stages: tuple[str, ...]
     q: float
     n: int
     at: SliceQuantile
     sum_ms: float | None
     whole: SliceQuantile
+    by_state: "tuple[Composed, ...]" = ()
+
+
+class Owned(NamedTuple):
+    """What one owner answers for; ``None`` is what nobody owns.
+
+    Attributes:
+        owner: who.
+        num_budgets: their budgets.
+        num_over: those that are over for sure.
+        worst: the one that burns fastest; ``None`` where no requests tell.
+        above_ms: what requests took above all their limits.
+    """
+
+    owner: str | None
+    num_budgets: int
+    num_over: int
+    worst: Checked | None
+    above_ms: float
 
 
 @dataclass(frozen=True)
@@ -123,6 +153,25 @@ class Budgets:
 
     checked: tuple[Checked, ...]
     composed: tuple[Composed, ...]
+
+    @property
+    def owners(self) -> tuple[Owned, ...]:
+        """By owner, whose requests took most above their limits first; what nobody owns last."""
+        found = []
+        for owner in dict.fromkeys(each.budget.owner for each in self.checked):
+            own = [each for each in self.checked if each.budget.owner == owner]
+            burning = [each for each in own if each.whole.burn is not None]
+            found.append(
+                Owned(
+                    owner,
+                    len(own),
+                    sum(each.verdict == "over" for each in own),
+                    max(burning, key=lambda each: each.whole.burn or 0.0, default=None),
+                    math.fsum(each.whole.above_ms for each in own),
+                )
+            )
+        found.sort(key=lambda each: (each.owner is None, -each.above_ms, each.owner or ""))
+        return tuple(found)
 
     def document(self) -> dict[str, Any]:
         """The document ``longpole.budgets/1``."""
@@ -145,15 +194,26 @@ class Budgets:
             "routes": [
                 {
                     "route": found.route,
-                    "stages": list(found.stages),
-                    "quantile": found.q,
-                    "n": found.n,
-                    "composed_ms": found.at.value,
-                    "composed_ci95": [found.at.low, found.at.high],
-                    "sum_of_quantiles_ms": found.sum_ms,
-                    "e2e_ms": found.whole.value,
+                    **_together(found),
+                    "by_state": [_together(part) for part in found.by_state],
                 }
                 for found in self.composed
+            ],
+            "owners": [
+                {
+                    "owner": found.owner,
+                    "num_budgets": found.num_budgets,
+                    "num_over": found.num_over,
+                    "above_ms": found.above_ms,
+                    "worst": found.worst
+                    and {
+                        "route": found.worst.budget.route,
+                        "stage": found.worst.budget.stage,
+                        "state": found.worst.budget.state,
+                        "burn": found.worst.whole.burn,
+                    },
+                }
+                for found in self.owners
             ],
         }
 
@@ -181,8 +241,8 @@ def check(requests: pl.DataFrame, budgets: Iterable[Budget]) -> Budgets:
         requests: a table of requests.
         budgets: what to check; those of a route without requests have ``n`` 0.
     """
-    if "route" not in requests.columns:
-        requests = requests.with_columns(pl.lit(None, pl.String).alias("route"))
+    missing = [name for name in ("route", "slo_class") if name not in requests.columns]
+    requests = requests.with_columns(pl.lit(None, pl.String).alias(name) for name in missing)
     given = list(budgets)
     checked: list[Checked] = []
     for budget in given:
@@ -195,15 +255,15 @@ def check(requests: pl.DataFrame, budgets: Iterable[Budget]) -> Budgets:
         by_state = tuple(part for part in parts if part.over.n)
         checked.append(Checked(budget, whole, by_state, _verdict(whole, budget)))
     checked.sort(key=lambda found: -(found.whole.burn or 0.0))
-    routes = {(budget.route, budget.q): None for budget in given}
-    composed = [_compose(requests, given, route, q) for route, q in routes]
+    routes = dict.fromkeys((budget.route, budget.q) for budget in given)
+    composed = [_composed(requests, given, route, q) for route, q in routes]
     return Budgets(tuple(checked), tuple(found for found in composed if found is not None))
 
 
 # --- inside ------------------------------------------------------------------------------------
 def _parsed(where: str, route: str, key: str, given: object) -> Budget:
     stage, dash, state = key.partition("-")
-    known = [*(stage.value for stage in Stage), WHOLE]
+    known = [*(stage.value for stage in Stage), *SPANS]
     if stage not in known or (dash and state not in STATES):
         names = [*known, *(f"{stage}-{state}" for state in STATES)]
         close = get_close_matches(key, names, n=1)
@@ -235,7 +295,8 @@ def _spend(requests: pl.DataFrame, budget: Budget, state: str | None) -> Spent:
     burn = None
     if all_weight > 0:
         burn = float((weights * is_over).sum()) / all_weight / (1 - budget.q)
-    return Spent(state, over, burn, _at(known, budget.column, budget.q))
+    above = ((known[budget.column] - budget.limit_ms).clip(lower_bound=0.0) * weights).sum()
+    return Spent(state, over, burn, float(above), _at(known, budget.column, budget.q))
 
 
 def _weights(requests: pl.DataFrame) -> pl.Series:
@@ -259,32 +320,61 @@ def _verdict(spent: Spent, budget: Budget) -> str:
     return "undecided"
 
 
-def _compose(
+def _composed(
     requests: pl.DataFrame, budgets: list[Budget], route: str, q: float
 ) -> Composed | None:
-    """What a route's stages with a budget at a quantile come to; ``None`` below two stages."""
-    stages = [
-        budget
-        for budget in budgets
-        if (budget.route, budget.q, budget.state) == (route, q, None) and budget.stage != WHOLE
-    ]
+    """What a route's stages with a budget at a quantile come to; ``None`` below two stages.
+
+    A state's stages are those with a budget for it, or for all requests.
+    """
+    ours = [each for each in budgets if (each.route, each.q) == (route, q)]
+    ours = [each for each in ours if each.stage not in SPANS]
+    own = requests.filter(pl.col("route") == route)
+    by_state = []
+    for state, is_in in STATES.items():
+        stages = dict.fromkeys(each.stage for each in ours if each.state in (None, state))
+        rows = own.filter(is_in)
+        if len(stages) >= 2 and rows.height:
+            by_state.append(_compose(rows, tuple(stages), route, state, q))
+    stages = dict.fromkeys(each.stage for each in ours if each.state is None)
     if len(stages) < 2:
         return None
-    columns = [budget.column for budget in stages]
-    ours = requests.filter(
-        pl.col("route") == route, *(pl.col(name).is_finite() for name in columns)
-    ).with_columns(pl.sum_horizontal(columns).alias("composed_ms"))
+    whole = _compose(own, tuple(stages), route, None, q)
+    return whole._replace(by_state=tuple(by_state))
+
+
+def _compose(
+    requests: pl.DataFrame, stages: tuple[str, ...], route: str, state: str | None, q: float
+) -> Composed:
+    columns = [f"{stage}_ms" for stage in stages]
+    ours = requests.filter(*(pl.col(name).is_finite() for name in columns)).with_columns(
+        pl.sum_horizontal(columns).alias("composed_ms")
+    )
     own = [_at(ours, name, q).value for name in columns]
     known = [value for value in own if value is not None]
     return Composed(
         route,
-        tuple(budget.stage for budget in stages),
+        state,
+        stages,
         q,
         ours.height,
         _at(ours, "composed_ms", q),
         math.fsum(known) if len(known) == len(own) else None,
         _at(ours, f"{WHOLE}_ms", q),
     )
+
+
+def _together(found: Composed) -> dict[str, Any]:
+    return {
+        "state": found.state,
+        "stages": list(found.stages),
+        "quantile": found.q,
+        "n": found.n,
+        "composed_ms": found.at.value,
+        "composed_ci95": [found.at.low, found.at.high],
+        "sum_of_quantiles_ms": found.sum_ms,
+        "e2e_ms": found.whole.value,
+    }
 
 
 def _spent(found: Spent) -> dict[str, Any]:
@@ -295,6 +385,7 @@ def _spent(found: Spent) -> dict[str, Any]:
         "over_share": found.over.value,
         "over_ci95": [found.over.low, found.over.high],
         "burn": found.burn,
+        "above_ms": found.above_ms,
         "value_ms": found.at.value,
         "value_ci95": [found.at.low, found.at.high],
     }

@@ -31,6 +31,7 @@ STYLES: Final = {"over": "red", "within": "green"}
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False, exists=True),
               help="Where the budgets stand (default: the nearest longpole.toml).")  # fmt: skip
 @click.option("--where", metavar="SQL", help="Only requests that meet this condition.")
+@click.option("--owner", metavar="NAME", help="Only the budgets of this owner.")
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
 @source_options
 @window_options
@@ -38,6 +39,7 @@ def budgets(
     file: Path | None,
     config: Path | None,
     where: str | None,
+    owner: str | None,
     as_json: bool,
     db: Path | None,
     project: str | None,
@@ -62,6 +64,11 @@ def budgets(
         raise UsageError(
             f'no budgets in {where_from}: write [budget."ROUTE"] prefill = {{p95_ms = 400}}'
         )
+    if owner is not None:
+        owners = sorted({budget.owner for budget in wanted if budget.owner})
+        wanted = [budget for budget in wanted if budget.owner == owner]
+        if not wanted:
+            raise UsageError(f"--owner '{owner}' has no budget: owners are {', '.join(owners)}")
     since_ns, until_ns = window(since, at, time.time_ns())
     source = Source(db, url, project, (*([file] if file else []), *files))
     requests = load_requests(source, where=where, since_ns=since_ns, until_ns=until_ns)
@@ -105,15 +112,36 @@ def _print(console: Console, found: Budgets) -> None:
             for part in each.by_state:
                 table.add_row(f"  {part.state}", "", str(part.over.n), "", *_cells(part), "")
         console.print(table)
-    for sum_of in found.composed:
+    for sum_of in [part for each in found.composed for part in (each, *each.by_state)]:
         if sum_of.at.value is None:
             continue
         name = quantile_name(sum_of.q)
         own = "" if sum_of.sum_ms is None else f"; the sum of their {name} is {_ms(sum_of.sum_ms)}"
+        of = "" if sum_of.state is None else f", {sum_of.state}"
         console.print(
-            f"{printable(sum_of.route)}: {', '.join(sum_of.stages)} together {name} "
+            f"{printable(sum_of.route)}{of}: {', '.join(sum_of.stages)} together {name} "
             f"{_ms(sum_of.at.value)}{own}; the whole request {_ms(sum_of.whole.value)}",
             markup=False,
+        )
+    _print_owners(console, found)
+
+
+def _print_owners(console: Console, found: Budgets) -> None:
+    """Who answers for what is over."""
+    from longpole_analytics.wording import milliseconds, printable
+
+    for each in found.owners:
+        worst = ""
+        if each.worst is not None and each.worst.whole.burn is not None:
+            budget = each.worst.budget
+            worst = f"; fastest {budget.stage} of {budget.route}, burn {each.worst.whole.burn:.1f}"
+        console.print(
+            printable(
+                f"{each.owner or 'nobody'}: {each.num_over} of {each.num_budgets} budgets over, "
+                f"{milliseconds(each.above_ms)} above them in all{worst}"
+            ),
+            markup=False,
+            soft_wrap=True,
         )
 
 

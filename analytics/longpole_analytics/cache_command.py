@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from longpole_analytics.cache.rules import CacheRules
-    from longpole_analytics.prices import Prices
 
 MAX_SHOWN: Final = 10
 """Rows of a table in the text; the document has all."""
@@ -73,8 +72,9 @@ def cache(
     from longpole_analytics.cache.loading import load_calls
     from longpole_analytics.cache.report import report
     from longpole_analytics.cost import priced
+    from longpole_analytics.price_overrides import configured_prices
 
-    rules, prices = _rules(), _prices()
+    rules, prices = _rules(), configured_prices()
     since_ns, until_ns = window(since, at, time.time_ns())
     source = Source(db, url, project, (*paths, *files))
     found = load_calls(source, where=where, since_ns=since_ns, until_ns=until_ns)
@@ -141,22 +141,6 @@ def _rules() -> CacheRules:
     if not isinstance(table, dict):
         raise UsageError("[analytics] cache: expected a table, as in [analytics.cache]")
     return rules_from(table)
-
-
-def _prices() -> Prices:
-    """The prices that came with the package, with those of the nearest ``longpole.toml``."""
-    from longpole.config import find_file
-    from longpole_analytics.price_overrides import with_overrides
-    from longpole_analytics.prices import shipped
-
-    file = find_file()
-    if file is None:
-        return shipped()
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {file}: {error}") from error
-    return with_overrides(shipped(), text, file.name)
 
 
 # --- text ---------------------------------------------------------------------------------------

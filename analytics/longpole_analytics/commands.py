@@ -83,7 +83,7 @@ def explain(
         split = partition(found, overhang=overhang)
         place = related.place_of(reader, trace_id)
         apart = related.apart(reader, place, split, spans, rules) if place else {}
-        shape = related.shape(reader, place, split) if place else None
+        shape = related.shape(reader, place, split, spans) if place else None
     finally:
         reader.close()
     stated = workflow_span(spans, split.root_id)

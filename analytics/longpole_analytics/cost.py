@@ -5,33 +5,25 @@ itself. A price that is not known gives null, with the reason. What a provider s
 wins over the table. Which prices applied is stamped on every cost.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
 import polars as pl
 
-from longpole_analytics.prices import CLASSES, TIER_NAMES, Prices
-
-COUNTS: Final = (
-    "start_ns",
-    "input_tokens",
-    "cached_input_tokens",
-    "cache_write_tokens",
-    "cache_write_1h_tokens",
-    "output_tokens",
-    "reasoning_tokens",
-    "total_tokens",
+from longpole_analytics.prices import CLASSES, Prices
+from longpole_analytics.pricing import (
+    COUNTS,
+    NOTES,
+    NUMBERS,
+    PARTS,
+    PROBLEMS,
+    TEXTS,
+    Costs,
+    tariff,
 )
-TEXTS: Final = ("provider", "request_model", "response_model", "service_tier", "reported_currency")
-NUMBERS: Final = ("reported_cost_usd", "cache_storage_token_hours")
-"""Columns of calls that decide a cost; those that are missing are unknown."""
-REPORTED: Final = "reported by the provider"
-"""The version stamped on a cost that the provider said itself."""
+
 PRICE_NAMES: Final = tuple(f"{name}_usd_per_mtok" for name in CLASSES)
-_NAMED: Final = ["provider", "request_model", "response_model", "service_tier"]
-_DAY_MINUTES: Final = 1440
-_PARTS: Final = ("input_cost_usd", "cached_cost_usd", "write_cost_usd", "output_cost_usd")
 WASTES: Final = (
     "unused_speculation",
     "cancelled_branch",
@@ -60,17 +52,13 @@ def priced(calls: pl.DataFrame, prices: Prices) -> pl.DataFrame:
         prices: the table in force.
     """
     added = {
-        *("cost_usd", *_PARTS, "price_version", "cost_problem", "cost_note", *PRICE_NAMES),
+        *("cost_usd", *PARTS, "price_version", "cost_problem", "cost_note", *PRICE_NAMES),
         *("model_key",),
     }
     kept = calls.drop(name for name in calls.columns if name in added)
     wanted = _wanted(kept)
-    cells = _cells(prices)
-    groups = _groups(wanted, prices, cells)
-    keyed = wanted.join(groups, on=_NAMED, how="left", nulls_equal=True, maintain_order="left")
-    keyed = keyed.with_columns(_cell(keyed, groups, cells))
-    costs = keyed.join(cells, on="cell", how="left", maintain_order="left")
-    return pl.concat([kept, _costs(costs)], how="horizontal")
+    columns = {name: wanted[name].rechunk().to_arrow() for name in wanted.columns}
+    return kept.hstack(_columns(tariff(prices).costs(columns, kept.height)))
 
 
 def unpriced(costs: pl.DataFrame) -> pl.DataFrame:
@@ -85,175 +73,37 @@ def unpriced(costs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _wanted(calls: pl.DataFrame) -> pl.DataFrame:
-    """The columns that decide a cost, of one type each."""
+    """The columns that decide a cost, as far as they are there, of one type each."""
     kinds: dict[str, pl.DataType] = {
         **dict.fromkeys(COUNTS, pl.Int64()),
         **dict.fromkeys(TEXTS, pl.String()),
         **dict.fromkeys(NUMBERS, pl.Float64()),
     }
-    missing = [pl.lit(None).alias(name) for name in kinds if name not in calls.columns]
-    table = calls.with_columns(missing).select(pl.col(n).cast(kind) for n, kind in kinds.items())
-    return table.with_columns(
-        pl.when(pl.col("reported_cost_usd").is_finite()).then("reported_cost_usd")
-    )
+    return calls.select(pl.col(n).cast(kind) for n, kind in kinds.items() if n in calls.columns)
 
 
-def _cells(prices: Prices) -> pl.DataFrame:
-    """All prices with a number ``cell`` each, the user's own after the shipped ones."""
-    own_version = f"{prices.version}, {prices.own_version}"
-    return pl.concat(
-        [
-            prices.cells.with_columns(price_version=pl.lit(prices.version), is_own=False),
-            prices.own.with_columns(price_version=pl.lit(own_version), is_own=True),
-        ]
-    ).select(
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("cell"),
-        pl.col("model_key").alias("cell_key"),
-        pl.col("service_tier").alias("tier"),
-        pl.exclude("model_key", "service_tier", *CLASSES),
-        pl.col(CLASSES).name.suffix("_usd_per_mtok"),
-    )
-
-
-def _groups(calls: pl.DataFrame, prices: Prices, cells: pl.DataFrame) -> pl.DataFrame:
-    """What is priced alike but for time and size: provider, models and tier, with their keys.
-
-    The model that answered decides; if no price is known by its name, the one asked for.
-    """
-    named = calls.select(_NAMED).unique(maintain_order=True)
-    pairs = {(provider, model) for provider, *models, _ in named.iter_rows() for model in models}
-    keys = {(row[0], row[1]): row[2:] for row in prices.keys(pairs).iter_rows()}
-    tiers = set(cells.select("cell_key", "tier").iter_rows())
-    rows: list[tuple[object, ...]] = []
-    for provider, asked, answered, said in named.iter_rows():
-        found = keys[provider, answered]
-        if not any(found):
-            found = keys[provider, asked]
-        tier = (said or "").lower().strip()
-        tier = TIER_NAMES.get(tier, tier)
-        has_tier = any((key, tier) in tiers for key in found)
-        rows.append((len(rows), provider, asked, answered, said, *found, tier, has_tier))
-    schema = {
-        "group": pl.Int64(),
-        **dict.fromkeys((*_NAMED, "model_key", "own_key", "tier"), pl.String()),
-        "has_tier": pl.Boolean(),
+def _columns(costs: Costs) -> list[pl.Series]:
+    """The columns that are added."""
+    numbers = {
+        "cost_usd": costs.cost_usd,
+        **dict(zip(PARTS, costs.parts.T, strict=True)),
+        **dict(zip(PRICE_NAMES, costs.usd_per_mtok.T, strict=True)),
     }
-    return pl.DataFrame(rows, schema, orient="row")
-
-
-def _cell(calls: pl.DataFrame, groups: pl.DataFrame, cells: pl.DataFrame) -> pl.Series:
-    """The prices that hold at each call's moment and prompt size, by number; own ones first."""
-    found = np.full(calls.height, -1, np.int64)
-    minute = (pl.col("start_ns") // (60 * 10**9)) % 1440
-    start, size = pl.col("start_ns"), pl.col("input_tokens").fill_null(0)
-    sized = calls.select("group", "start_ns", "input_tokens").with_row_index("row")
-    for key, is_own in (("model_key", False), ("own_key", True)):
-        here = groups.select("group", "tier", cell_key=key).join(
-            cells.filter(is_own=is_own), on=["cell_key", "tier"]
-        )
-        candidates = here.drop("tier", "cell_key", "price_version", "is_own", *PRICE_NAMES)
-        holds = (
-            sized.lazy()
-            .join(candidates.lazy(), on="group")
-            .filter(
-                (pl.col("above_tokens") == 0) | (size > pl.col("above_tokens")),
-                pl.col("up_to_tokens").is_null() | (size <= pl.col("up_to_tokens")),
-                pl.col("valid_from_ns").is_null() | (start >= pl.col("valid_from_ns")),
-                pl.col("valid_to_ns").is_null() | (start < pl.col("valid_to_ns")),
-                ((pl.col("from_minute") == 0) & (pl.col("to_minute") == _DAY_MINUTES))
-                | ((minute >= pl.col("from_minute")) & (minute < pl.col("to_minute"))),
-            )
-            .group_by("row")
-            .agg(pl.col("cell").max())
-            .collect()
-        )
-        found[holds["row"].to_numpy()] = holds["cell"].to_numpy()
-    return pl.Series("cell", found)
-
-
-def _costs(calls: pl.DataFrame) -> pl.DataFrame:
-    read = pl.col("cached_input_tokens").fill_null(0)
-    write_1h = pl.col("cache_write_1h_tokens").fill_null(0)
-    write = pl.max_horizontal(pl.col("cache_write_tokens").fill_null(0), write_1h)
-    thought = pl.col("reasoning_tokens").fill_null(0)
-    counted = pl.col("input_tokens") + pl.col("output_tokens")
-    is_beside = (thought > 0) & (pl.col("total_tokens") == counted + thought)
-    out = pl.col("output_tokens").fill_null(0) + pl.when(is_beside).then(thought).otherwise(0)
-    fresh = pl.col("input_tokens") - read - write
-    storage = pl.col("cache_storage_token_hours").fill_null(0.0)
-    a_request = pl.col("request_usd_per_mtok").fill_null(0.0) / 1e6
-    parts = {
-        "input_cost_usd": _money([(fresh, "input")]) + a_request,
-        "cached_cost_usd": _money([(read, "cached_input"), (storage, "cache_storage")]),
-        "write_cost_usd": _money([(write - write_1h, "cache_write"), (write_1h, "cache_write_1h")]),
-        "output_cost_usd": _money([(out - thought, "output"), (thought, "reasoning")]),
+    keys = [group.model_key for group in costs.groups]
+    texts = {
+        "price_version": _taken(costs.versions, costs.version),
+        "cost_problem": _taken(PROBLEMS, costs.problem),
+        "cost_note": _taken(NOTES, costs.note),
+        "model_key": _taken(keys, costs.group),
     }
-    problem = _problem(fresh, out - thought)
-    is_whole = pl.col("total_tokens").is_null() | (pl.col("total_tokens") == counted) | is_beside
-    reported = pl.col("reported_cost_usd")
-    is_dollars = pl.col("reported_currency").fill_null("USD").str.to_uppercase() == "USD"
-    sound = pl.col("problem").is_null()
-    worked = calls.with_columns(problem=problem, **parts).with_columns(
-        pl.when(sound).then(pl.col(name)).alias(name) for name in _PARTS
-    )
-    worked = worked.with_columns(
-        problem=pl.when(sound & pl.any_horizontal(pl.col(_PARTS).is_null()))
-        .then(pl.lit("no_price_of_class"))
-        .otherwise("problem"),
-        cost=pl.sum_horizontal(_PARTS, ignore_nulls=False),
-    )
-    is_told = reported.is_not_null() & (reported >= 0) & is_dollars
-    return worked.select(
-        cost_usd=pl.when(is_told).then(reported).otherwise("cost"),
-        **{name: pl.col(name) for name in _PARTS},
-        price_version=pl.when(is_told)
-        .then(pl.lit(REPORTED))
-        .otherwise(pl.when(pl.col("cost").is_not_null()).then("price_version")),
-        cost_problem=pl.when(is_told)
-        .then(None)
-        .when(pl.col("problem").is_not_null() & reported.is_not_null() & ~is_dollars)
-        .then(pl.lit("other_currency"))
-        .otherwise("problem"),
-        cost_note=pl.when(~is_whole)
-        .then(pl.lit("total_contradicts_parts"))
-        .when(reported.is_not_null() & ~is_dollars)
-        .then(pl.lit("other_currency")),
-        model_key=pl.coalesce("own_key", "model_key"),
-        **{name: pl.col(name) for name in PRICE_NAMES},
-    )
+    found = {name: pl.Series(name, values).fill_nan(None) for name, values in numbers.items()}
+    found |= {name: values.alias(name) for name, values in texts.items()}
+    order = ("cost_usd", *PARTS, "price_version", "cost_problem", "cost_note", "model_key")
+    return [found[name] for name in (*order, *PRICE_NAMES)]
 
 
-def _money(counts: Sequence[tuple[pl.Expr, str]]) -> pl.Expr:
-    """Dollars of some counts; null where a class that was used has no price."""
-    whole = pl.lit(0.0)
-    for count, token_class in counts:
-        price = pl.col(f"{token_class}_usd_per_mtok")
-        whole = whole + pl.when(count == 0).then(0.0).otherwise(count * price / 1e6)
-    return whole
-
-
-def _problem(fresh: pl.Expr, plain_output: pl.Expr) -> pl.Expr:
-    """Why a call cannot be priced, the first reason; null if it can, as far as is seen here."""
-    counts = [name for name in COUNTS if name.endswith("_tokens")]
-    is_embedding = pl.col("output_tokens").is_null() & pl.col("output_usd_per_mtok").is_null()
-    return (
-        pl.when(pl.any_horizontal(pl.col(name) < 0 for name in counts))
-        .then(pl.lit("negative_tokens"))
-        .when(fresh < 0)
-        .then(pl.lit("parts_exceed_input"))
-        .when(plain_output < 0)
-        .then(pl.lit("parts_exceed_output"))
-        .when(pl.col("model_key").is_null() & pl.col("own_key").is_null())
-        .then(pl.lit("unknown_model"))
-        .when(pl.col("price_version").is_null() & ~pl.col("has_tier"))
-        .then(pl.lit("unknown_tier"))
-        .when(pl.col("price_version").is_null())
-        .then(pl.lit("no_price_at_that_time"))
-        .when(
-            pl.col("input_tokens").is_null() | (pl.col("output_tokens").is_null() & ~is_embedding)
-        )
-        .then(pl.lit("unknown_tokens"))
-    )
+def _taken(texts: Collection[str | None], places: np.ndarray) -> pl.Series:
+    return pl.Series(list(texts) or [None], dtype=pl.String).gather(places)
 
 
 # --- sums ---------------------------------------------------------------------------------------

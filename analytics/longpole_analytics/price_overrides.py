@@ -22,17 +22,36 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from difflib import get_close_matches
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final
 
-import polars as pl
-
+from longpole.config import find_file
 from longpole.errors import UsageError
-from longpole_analytics.prices import CLASSES, PRICE_COLUMNS, STANDARD, TIER_NAMES, Prices
+from longpole_analytics.prices import CLASSES, STANDARD, TIER_NAMES, Prices, Row, shipped
 
 CONDITIONS: Final = ("service_tier", "above_tokens", "valid_from", "valid_to", "hours_utc")
 _KEYS: Final = (*CLASSES, *CONDITIONS, "currency")
 _DAY_MINUTES: Final = 1440
 _HOURS: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]|24):([0-5]\d)")
+
+
+def configured_prices(file: Path | None = None) -> Prices:
+    """The prices that came with the package, with the user's own.
+
+    Args:
+        file: the configuration file; ``None`` is the nearest ``longpole.toml``, if there is one.
+
+    Raises:
+        UsageError: the file cannot be read, or says what cannot be.
+    """
+    file = file or find_file()
+    if file is None:
+        return shipped()
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {file}: {error}") from error
+    return with_overrides(shipped(), text, file.name)
 
 
 def with_overrides(prices: Prices, text: str, file: str = "longpole.toml") -> Prices:
@@ -52,7 +71,7 @@ def with_overrides(prices: Prices, text: str, file: str = "longpole.toml") -> Pr
         raise UsageError(f"{file}: {error}") from error
     if not isinstance(table, dict):
         raise UsageError(f'{file}: [prices] holds tables, as in [prices."provider/model"]')
-    rows: list[tuple[object, ...]] = []
+    rows: list[Row] = []
     for name, entry in table.items():
         try:
             rows += [row for part in _parts(entry) for row in _rows(name, part)]
@@ -60,7 +79,7 @@ def with_overrides(prices: Prices, text: str, file: str = "longpole.toml") -> Pr
             line = _line(text, name, error.key)
             raise UsageError(f'{file}, line {line}: [prices."{name}"] {error}') from error
     version = f"{file} {sha256(repr(rows).encode()).hexdigest()[:8]}" if rows else None
-    return prices.with_own(pl.DataFrame(rows, PRICE_COLUMNS, orient="row"), version)
+    return prices.with_own(rows, version)
 
 
 def renewed(last: Prices, text: str, file: str = "longpole.toml") -> tuple[Prices, str | None]:
@@ -84,7 +103,7 @@ def _parts(entry: object) -> list[Mapping[str, Any]]:
     return parts
 
 
-def _rows(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
+def _rows(name: str, entry: Mapping[str, Any]) -> Iterator[Row]:
     provider, slash, model = name.partition("/")
     if not provider or not slash or not model:
         raise _BadPriceError(None, 'is called by provider and model, as in "openai/gpt-5.4"')
@@ -115,7 +134,8 @@ def _rows(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
                     key, f"{key}: {price!r} is no price: write dollars a million tokens, as 1.25"
                 )
             tier_name = TIER_NAMES.get(tier.lower(), tier.lower())
-            yield provider, model, key, tier_name, above, *days, *minutes, float(price), "own"
+            period = (*days, *minutes)
+            yield Row._make((provider, model, key, tier_name, above, *period, float(price)))
 
 
 def _day(entry: Mapping[str, Any], key: str) -> date | None:

@@ -7,13 +7,14 @@ output. Prices are US dollars a million tokens.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import polars as pl
+import pyarrow.parquet as pq
 
 CLASSES: Final = (
     "input",
@@ -50,10 +51,47 @@ _PARENT: Final = {
     "cache_write_1h": "cache_write",
     "reasoning": "output",
 }
-_PERIOD: Final = ("valid_from", "valid_to", "from_minute", "to_minute")
-_CELL: Final = ("model_key", "service_tier", *_PERIOD)
 _COMPACT_DATE: Final = re.compile(r"-(20\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?=-|:|$)")
 _DATA: Final = Path(__file__).parent / "price_data"
+_DAY_NS: Final = 86_400 * 10**9
+_FIRST_DAY: Final = date(1970, 1, 1)
+
+
+class Row(NamedTuple):
+    """One price of a flat table, US dollars a million tokens.
+
+    It holds in a period [from, to) of UTC days, from a minute of the UTC day to another one, and
+    for prompts longer than ``above_tokens``.
+    """
+
+    provider: str
+    model: str
+    token_class: str
+    service_tier: str
+    above_tokens: int
+    valid_from: date | None
+    valid_to: date | None
+    from_minute: int
+    to_minute: int
+    usd_per_mtok: float
+
+
+class Cell(NamedTuple):
+    """The prices of all :data:`CLASSES` that hold together; ``None`` where there is none.
+
+    ``model_key`` is ``provider/model``. Prompts are longer than ``above_tokens``, if that is not
+    0, and up to ``up_to_tokens``.
+    """
+
+    model_key: str
+    service_tier: str
+    valid_from_ns: int | None
+    valid_to_ns: int | None
+    from_minute: int
+    to_minute: int
+    above_tokens: int
+    up_to_tokens: int | None
+    usd_per_mtok: tuple[float | None, ...]
 
 
 class Name(NamedTuple):
@@ -112,48 +150,46 @@ def _first(named: Mapping[str, tuple[Name, ...]], name: str) -> str | None:
     return next((key for key, ways in named.items() if any(w.means(name) for w in ways)), None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prices:
     """A price table in force.
 
     Attributes:
-        cells: a row a model, service tier, period and range of prompt sizes, with the price of
-            every class; ``model_key`` is ``provider/model``.
+        cells: the shipped prices.
         names: whom the names mean.
         version: of the shipped table.
-        own: cells of the user's own prices, which win where they apply.
+        own: the user's own prices, which win where they apply.
         own_version: of these; ``None`` without any.
     """
 
-    cells: pl.DataFrame
+    cells: tuple[Cell, ...]
     names: Names
     version: str
-    own: pl.DataFrame = field(default_factory=lambda: cells_of(_no_rows()))
+    own: tuple[Cell, ...] = ()
     own_version: str | None = None
 
-    def with_own(self, rows: pl.DataFrame, version: str | None) -> "Prices":
+    def with_own(self, rows: Iterable[Row], version: str | None) -> "Prices":
         """The table with these rows as the user's own, in place of any before.
 
         Args:
-            rows: rows as of the shipped table, ``provider`` and ``model`` as the user wrote them.
+            rows: provider and model as the user wrote them.
             version: names them on every cost they give.
         """
-        lower = rows.with_columns(pl.col("provider", "model").str.to_lowercase())
+        lower = (row._replace(provider=row[0].lower(), model=row[1].lower()) for row in rows)
         return replace(self, own=cells_of(lower), own_version=version)
 
-    def keys(self, pairs: Iterable[tuple[str | None, str | None]]) -> pl.DataFrame:
-        """For each (provider, model) the keys ``model_key`` and ``own_key``, null for unknown."""
-        own = set(self.own["model_key"])
-        rows = []
-        for provider, model in pairs:
-            meant = None if not model else self.names.key(provider, model)
-            plain = f"{provider}/{model}".lower()
-            rows.append((provider, model, meant, _own_key(own, plain, meant)))
-        schema = dict.fromkeys(("provider", "model", "model_key", "own_key"), pl.String())
-        return pl.DataFrame(rows, schema, orient="row")
+    def keys(self, provider: str | None, model: str | None) -> tuple[str | None, str | None]:
+        """What a call's names mean here: ``model_key`` of the shipped and of the own prices."""
+        meant = self.names.key(provider, model) if model else None
+        plain = f"{provider}/{model}".lower()
+        return meant, _own_key(self._own_keys, plain, meant)
+
+    @cached_property
+    def _own_keys(self) -> frozenset[str]:
+        return frozenset(cell.model_key for cell in self.own)
 
 
-def _own_key(own: set[str], plain: str, meant: str | None) -> str | None:
+def _own_key(own: frozenset[str], plain: str, meant: str | None) -> str | None:
     """The user's own entry: by what the call says, what it means, or the longest start of it."""
     for name in (plain, (meant or "").lower()):
         if name in own:
@@ -165,17 +201,25 @@ def _own_key(own: set[str], plain: str, meant: str | None) -> str | None:
 @lru_cache(maxsize=1)
 def shipped() -> Prices:
     """The price table that came with the package."""
-    rows = pl.read_parquet(_DATA / "prices.parquet")
-    names = pl.read_parquet(_DATA / "names.parquet")
-    return Prices(cells_of(rows), _named(names), (_DATA / "VERSION").read_text().strip())
+    rows = (Row._make(row) for row in _read("prices", Row._fields))
+    names = _named(_read("names", ("scope", "provider", "model", "kind", "text")))
+    return Prices(cells_of(rows), names, (_DATA / "VERSION").read_text().strip())
 
 
-def _named(rows: pl.DataFrame) -> Names:
+def _read(name: str, columns: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    """The rows of a file of the package."""
+    # read_table would import what takes three times the memory
+    file = pq.ParquetFile(_DATA / f"{name}.parquet")
+    table = file.read(columns=list(columns), use_threads=False)
+    return zip(*(table[column].to_pylist() for column in columns), strict=True)
+
+
+def _named(rows: Iterable[tuple[Any, ...]]) -> Names:
     providers: dict[str, list[Name]] = {}
     by_model: dict[str, list[Name]] = {}
     fallback: dict[str, list[str]] = {}
     models: dict[str, dict[str, list[Name]]] = {}
-    for scope, provider, model, kind, text in rows.iter_rows():
+    for scope, provider, model, kind, text in rows:
         match scope:
             case "provider":
                 providers.setdefault(provider, []).append(Name(kind, text))
@@ -197,48 +241,29 @@ def _named(rows: pl.DataFrame) -> Names:
     )
 
 
-def _no_rows() -> pl.DataFrame:
-    return pl.DataFrame(schema=PRICE_COLUMNS)
+def cells_of(rows: Iterable[Row]) -> tuple[Cell, ...]:
+    """A flat table with the classes side by side, a cell for each range of prompt sizes.
 
-
-PRICE_COLUMNS: Final[Mapping[str, pl.DataType]] = {
-    "provider": pl.String(),
-    "model": pl.String(),
-    "token_class": pl.String(),
-    "service_tier": pl.String(),
-    "above_tokens": pl.Int64(),
-    "valid_from": pl.Date(),
-    "valid_to": pl.Date(),
-    "from_minute": pl.Int16(),
-    "to_minute": pl.Int16(),
-    "usd_per_mtok": pl.Float64(),
-    "source": pl.String(),
-}
-"""A flat price table: a row a class, tier, threshold on the whole prompt, period [from, to) in
-UTC days and minutes of the UTC day."""
-
-
-def cells_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """The flat table with the classes side by side, a row for each range of prompt sizes.
-
-    A range is (``above_tokens``, ``up_to_tokens``], the first one from 0 on; ``up_to_tokens`` is
-    null for the last. A price without a threshold of its own holds in every range.
+    A price without a threshold of its own holds in every range. Of several cells for one model
+    the later ones hold from a later day, or up to one, so the last that applies is the one.
     """
-    keyed = rows.with_columns(model_key=pl.concat_str(pl.col("provider", "model"), separator="/"))
-    wide = keyed.pivot(
-        "token_class",
-        on_columns=list(CLASSES),
-        index=[*_CELL, "above_tokens"],
-        values="usd_per_mtok",
-        aggregate_function="last",
-    ).sort(*_CELL, "above_tokens", nulls_last=False)
-    filled = wide.with_columns(pl.col(CLASSES).forward_fill().over(_CELL)).with_columns(
-        up_to_tokens=pl.col("above_tokens").shift(-1).over(_CELL)
-    )
-    for token_class, parent in _PARENT.items():
-        filled = filled.with_columns(pl.coalesce(token_class, parent).alias(token_class))
-    day_ns = 86_400 * 10**9
-    return filled.with_columns(
-        (pl.col(name).cast(pl.Int32).cast(pl.Int64) * day_ns).alias(f"{name}_ns")
-        for name in ("valid_from", "valid_to")
-    ).drop("valid_from", "valid_to")
+    sizes: dict[tuple[Any, ...], dict[int, dict[str, float]]] = {}
+    for row in rows:
+        period = (_day_ns(row.valid_from), _day_ns(row.valid_to), row.from_minute, row.to_minute)
+        found = sizes.setdefault((f"{row.provider}/{row.model}", row.service_tier, *period), {})
+        found.setdefault(row.above_tokens, {})[row.token_class] = row.usd_per_mtok
+    cells: list[Cell] = []
+    for key in sorted(sizes, key=lambda key: [(part is not None, part) for part in key]):
+        known: dict[str, float] = {}
+        above = sorted(sizes[key])
+        for size, next_size in zip(above, [*above[1:], None], strict=True):
+            known |= sizes[key][size]
+            prices: dict[str, float | None] = {**known}
+            for token_class, parent in _PARENT.items():
+                prices.setdefault(token_class, prices.get(parent))
+            cells.append(Cell._make((*key, size, next_size, tuple(map(prices.get, CLASSES)))))
+    return tuple(cells)
+
+
+def _day_ns(day: date | None) -> int | None:
+    return None if day is None else (day - _FIRST_DAY).days * _DAY_NS

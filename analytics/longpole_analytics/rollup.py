@@ -83,7 +83,7 @@ def roll_up_table(spans: Any) -> tuple[Any, Any]:
     return rolled
 
 
-ROLLUP = Rollup(version=2, compute=roll_up, compute_table=roll_up_table)
+ROLLUP = Rollup(version=3, compute=roll_up, compute_table=roll_up_table)
 
 
 def _stage_rows(trace_id: str, split: TracePartition) -> tuple[TraceStage, ...]:

@@ -1,7 +1,8 @@
 """Bytes a span takes on disk once its day is over, beside the same spans as OTLP under gzip -6.
 
 Every span is built anew here (no pool), so that neither side profits from repeats that real
-traffic would not have. The disk side is the whole day file: spans, roll-ups, everything.
+traffic would not have. The disk side is the whole day file: spans, roll-ups, and the counts by
+minute and hour.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from benchmarks.collector.load import Order
 from benchmarks.collector.payload import Payload
 from benchmarks.collector.process import collecting
 
+from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.keeping import Retention
+from longpole_collector.stores.minutes import refresh
 from longpole_collector.upkeep import prune_folder
 
 _HOUR_NS = 3_600_000_000_000
@@ -38,6 +41,7 @@ def disk(bench: Bench) -> list[Bar]:
         sent = bench.loader.send(order)
         collector.wait_stored(sent.num_spans)
         collector.wait_settled()
+    count_minutes(folder, first_ns + 2 * _HOUR_NS)
     as_received = _size(folder)
     compact(folder)
     sealed = _size(folder) / sent.num_spans
@@ -51,6 +55,20 @@ def disk(bench: Bench) -> list[Bar]:
         **_by_table(folder, sent.num_spans),
     }
     return [Bar("disk", sealed / zipped, "x", "<=", 1.1, sides)]
+
+
+def count_minutes(folder: Path, now_ns: int) -> None:
+    """Count the minutes of a folder that nobody has open, as the collector does in time.
+
+    Args:
+        folder: the data folder.
+        now_ns: minutes before this are over.
+    """
+    store = DuckStore(folder)
+    try:
+        refresh(store, now_ns)
+    finally:
+        store.close()
 
 
 def compact(folder: Path) -> None:

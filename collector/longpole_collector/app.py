@@ -18,6 +18,7 @@ from longpole_collector.admin import add_admin
 from longpole_collector.api import create_api
 from longpole_collector.asgi import Receive, Scope, Send, is_host_allowed, respond_json
 from longpole_collector.doors import Door
+from longpole_collector.heap import Heap
 from longpole_collector.housekeeping import Housekeeper
 from longpole_collector.ingest import Ingest
 from longpole_collector.keys import Access
@@ -29,6 +30,7 @@ from longpole_collector.rollup import load_rollup
 from longpole_collector.settings import Address, Settings
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.keeping import Retention
+from longpole_collector.watching import Seat, configured
 from longpole_collector.whereabouts import Whereabouts, announce
 
 _GRACE_S: Final = 5
@@ -43,13 +45,15 @@ class Collector:
 
         Raises:
             StoreBusy: another collector runs on this folder.
-            UsageError: a project's settings cannot be used.
+            UsageError: a project's settings, or what is to be watched, cannot be used.
         """
         self._settings = settings
+        self._watching = configured()
         self._hosts = settings.hosts
         self._access = Access(settings.db, settings.key_bytes_per_s)
         self._projects = Projects(settings, rollup)
         retention = Retention(settings.retention_days, settings.retention_bytes)
+        self._heap = Heap()
         self._housekeeper = Housekeeper(self._projects.opened, retention)
         self._queries = queries = Queries(settings.query_timeout_s)
         self.ingest.health.gauge("open_queries", lambda: queries.num_running)
@@ -120,6 +124,7 @@ class Collector:
         await self._grpc.start()
         self._projects.start(self._announce)
         self._housekeeper.start()
+        self._heap.start()
 
     async def stop(self) -> None:
         """Close the doors, bring everything taken into the stores, let go of the folders."""
@@ -127,7 +132,9 @@ class Collector:
         self._http.should_exit = True
         await self._grpc.stop(_GRACE_S)
         await self._serving
+        await asyncio.to_thread(self._heap.stop)
         await asyncio.to_thread(self._housekeeper.stop)
+        await asyncio.to_thread(self._watching.stop)
         await self._projects.close()
         self._queries.close()
 
@@ -135,6 +142,8 @@ class Collector:
         """Tell whoever may read the project's folder where we are, with a key of its own."""
         key = self._access.own_key(project.name)
         announce(project.folder, Whereabouts(os.getpid(), self.url, str(self.grpc), key))
+        for more in self._watching.start(Seat(project.name, project.folder, project.store)):
+            project.ingest.health.tell(more)
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -6,10 +6,12 @@ refused, and the sender is told to come again.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Lock
+from time import monotonic, time_ns
 from typing import Final, NamedTuple
 
 from longpole.errors import StoreBusy
@@ -29,6 +31,7 @@ class Budget:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._used_bytes = 0
+        self._refused_s = -math.inf
         self._lock = Lock()
 
     def take(self, num_bytes: int) -> None:
@@ -39,6 +42,7 @@ class Budget:
         """
         with self._lock:
             if self._used_bytes + num_bytes > self._limit_bytes:
+                self._refused_s = monotonic()
                 raise Full(f"more than {self._limit_bytes} bytes wait to be stored: try again")
             self._used_bytes += num_bytes
 
@@ -50,6 +54,10 @@ class Budget:
     def used_bytes(self) -> int:
         """Bytes taken now."""
         return self._used_bytes
+
+    def since_refused_s(self) -> float:
+        """How long ago a share was refused; infinite if none ever was."""
+        return monotonic() - self._refused_s
 
 
 class Item(NamedTuple):
@@ -194,9 +202,13 @@ class Batches:
         return self._num_put - self._num_taken >= self._max_records
 
     def _gather(self, age_s: float) -> None:
-        """Wait for more until the batch is old or large enough."""
+        """Wait for more until the batch is old or large enough.
+
+        What has waited while the thread did other things counts.
+        """
+        waited_s = (time_ns() - self._items[0].received.received_ns) / 1e9
         self._is_gathering = True
         self._wake.clear()
         if not self._is_full() and not self._is_closed:
-            self._wake.wait(age_s)
+            self._wake.wait(min(age_s, max(0.0, age_s - waited_s)))
         self._is_gathering = False

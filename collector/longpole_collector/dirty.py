@@ -41,6 +41,14 @@ class Dirty:
             if table is not None
         )
 
+    def since_s(self) -> float:
+        """When the one that waits longest came; infinite if there is none."""
+        tables = [table for table in (*self._new, self._waiting) if table is not None]
+        return min(
+            (float(table["since_s"].to_numpy().min(initial=np.inf)) for table in tables),
+            default=np.inf,
+        )
+
     def add(self, rows: pa.Table, now_s: float) -> None:
         """Add the traces of spans.
 

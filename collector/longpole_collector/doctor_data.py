@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MIN_FREE_BYTES: Final = 1 << 30
 _FILES: Final = "spans*.duckdb"
+_REJECTED: Final = "rejected.jsonl"
 NUM_SPANS: Final = 1000
 """The last so many spans are asked what they lack."""
 
@@ -76,11 +77,19 @@ def file_checks(folder: Path, *, is_fixing: bool = False) -> Iterator[Check]:
     checks = [_file(path, str(path.relative_to(folder)), is_fixing=is_fixing) for path in files]
     good = [check for check in checks if check.status == OK]
     yield from (check for check in checks if check.status != OK)
+    yield from (check for each in folders(folder) for check in _rejected(each / _REJECTED))
     if not files:
         yield Check("database", OK, f"{folder} holds no spans yet")
     elif good:
         versions = ", ".join(sorted({check.detail for check in good}))
         yield Check("database", OK, f"{len(good)} of {len(files)} files open, {versions}")
+
+
+def _rejected(path: Path) -> Iterator[Check]:
+    """Spans that the store could not hold, kept aside."""
+    if path.is_file() and (num := path.read_bytes().count(b"\n")):
+        fix = "each line says why; remove the file when that is mended"
+        yield Check("rejected spans", WARN, f"{num} could not be stored: {path}", fix)
 
 
 def _file(path: Path, name: str, *, is_fixing: bool) -> Check:

@@ -118,6 +118,7 @@ class Health:
         self._counts: Counter[tuple[str, Label]] = Counter()
         self._gauges: dict[str, list[Callable[[], int | Mapping[str, int]]]] = {}
         self._histograms: dict[tuple[str, str], _Histogram] = {}
+        self._more: list[Callable[[], str]] = []
         self._lock = Lock()
 
     def add(self, name: str, label: Label = "", num: int = 1) -> None:
@@ -131,6 +132,10 @@ class Health:
         ``name`` is one of :data:`GAUGES`.
         """
         self._gauges.setdefault(name, []).append(read)
+
+    def tell(self, more: Callable[[], str]) -> None:
+        """Show Prometheus text of others too: whole families, ended by a line's end."""
+        self._more.append(more)
 
     def observe(self, name: str, seconds: float, label: str = "") -> None:
         """Note one value of a histogram; ``name`` is one of :data:`HISTOGRAMS`."""
@@ -173,7 +178,7 @@ class Health:
             for (histogram, label), found_in in sorted(histograms.items()):
                 if histogram == name:
                     lines += _buckets(full, metric, label, bounds, found_in)
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines) + "\n" + "".join(more() for more in self._more)
 
     def _histogram(self, name: str, label: str) -> _Histogram:
         found = self._histograms.get((name, label))

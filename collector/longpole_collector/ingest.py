@@ -32,15 +32,17 @@ from longpole_collector.wal import Frame, Position, Signal, Wal
 from longpole_collector.writer import Writer
 
 WAL_FOLDER: Final = "wal"
-BATCH_SPANS: Final = 131_072
+BATCH_SPANS: Final = 65_536
 _BATCH_AGE_S: Final = 0.2
 _LOADED_AGE_S: Final = 0.4
 _TICK_S: Final = 0.2
 _SETTLE_TRACES: Final = 4000
 """Rolled up in one go: about a third of a second, in which nothing is stored."""
 _MANY_TRACES: Final = 20_000
-_PATIENCE_S: Final = 60.0
-"""While spans come faster than they can be stored, roll-ups wait this long at most."""
+_AHEAD: Final = 0.65
+_REFUSED_S: Final = 5.0
+_PATIENCE_S: Final = 30.0
+"""While spans come faster than they can be stored, roll-ups wait about this long at most."""
 _SAVE_S: Final = 20.0
 """Saved at least this often while there is something to save; the log keeps what is not."""
 _SPAN_BYTES: Final = 1000
@@ -105,7 +107,7 @@ class Ingest:
         self._max_body_bytes = max_body_bytes
         self._stored = writer.stored()
         self._is_changed = False
-        self._saved_s = self._settled_s = time.monotonic()
+        self._saved_s = time.monotonic()
         self._folder = folder
         self._saved = self._stored
         self._is_whole = False
@@ -118,6 +120,7 @@ class Ingest:
         self._is_closing = False
         self._num_queued = 0
         self._num_done = 0
+        self._num_in_batch = 0
         self._thread = Thread(target=self._run, name="longpole-ingest", daemon=True)
         self.health.gauge("queue_spans", lambda: self._num_queued - self._num_done)
 
@@ -225,8 +228,7 @@ class Ingest:
                 if batch:
                     self._store(batch)
                 num_waiting = self._settle()
-                is_long = time.monotonic() - self._saved_s > _SAVE_S
-                if is_long and (self._is_changed or self._writer.num_unsaved()):
+                if self._is_save_due():
                     self._insist(self._save)
             self._settle(everything=True)
             self._insist(self._save)
@@ -285,35 +287,49 @@ class Ingest:
         self._insist(write)
         self._stored = batch[-1].position
         self._is_changed |= bool(logs)
-        self._num_done += sum(item.num_records for item in batch)
+        self._num_in_batch = sum(item.num_records for item in batch)
+        self._num_done += self._num_in_batch
         self.budget.give(sum(item.num_bytes for item in batch))
         spans_of = [item.num_records for item in batch if item.signal is Signal.TRACES]
         arrivals = np.repeat([each.received_ns for each in traces], spans_of)
         self.health.observe_many("freshness_seconds", (time.time_ns() - arrivals) / 1e9)
 
     def _settle(self, *, everything: bool = False) -> int:
-        """Roll up what is due while nothing waits to be stored; spans come first.
+        """Roll up some of what is due; returns how many traces are left waiting.
 
-        Only when too many traces are dirty, or have been for long, spans have to wait.
+        Between two batches there is time for it unless the doors are ahead of the store: then
+        spans come first, until too many traces wait or one has waited for long.
         """
         try:
             while True:
                 before = self._writer.num_dirty()
-                now_s = time.monotonic()
-                is_behind = self._writer.is_behind()
-                is_free = self._batches.is_empty() or now_s - self._settled_s > _PATIENCE_S
-                if not (is_free or is_behind or everything):
+                is_late = self._writer.is_behind() or self._writer.waits_s() > _PATIENCE_S
+                if self._is_loaded() and not (is_late or everything):
                     return before
-                num = _MANY_TRACES if is_behind else _SETTLE_TRACES
+                num = _MANY_TRACES if is_late else _SETTLE_TRACES
                 waiting = self._writer.settle(num, everything=everything)
                 self._is_changed |= waiting != before
-                if self._batches.is_empty():
-                    self._settled_s = now_s
-                if waiting in (0, before) or everything or not self._batches.is_empty():
+                is_done = waiting in (0, before) or everything or not self._batches.is_empty()
+                if is_done or self._is_save_due():
                     return waiting
         except duckdb.Error as error:  # the traces stay dirty, also over a restart
             _log.error("cannot store roll-ups: %s", error)
             return 1
+
+    def _is_loaded(self) -> bool:
+        """Whether the doors are ahead of the store.
+
+        They are when nearly as much came in as was stored meanwhile, or was turned away.
+        """
+        num_waiting = self._num_queued - self._num_done
+        is_ahead = num_waiting > _AHEAD * self._num_in_batch
+        return is_ahead or self.budget.since_refused_s() < _REFUSED_S
+
+    def _is_save_due(self) -> bool:
+        """Whether what is not saved is old, or fills the memory."""
+        is_long = time.monotonic() - self._saved_s > _SAVE_S
+        is_unsaved = self._is_changed or self._writer.num_unsaved() > 0
+        return (is_long and is_unsaved) or self._writer.is_heavy()
 
     def _save(self) -> None:
         """Bring the store to disk, if there is room.

@@ -16,8 +16,9 @@ import pyarrow as pa
 from longpole_collector.content import Policy, Scrubber, is_message
 from longpole_collector.health import Health
 from longpole_collector.settings import ProjectSettings
+from longpole_collector.stores.connection import registered
 from longpole_collector.stores.days import Day
-from longpole_collector.stores.duckdb import DuckStore, registered
+from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.migrations import note
 from longpole_collector.stores.schema import SPANS, to_json
 

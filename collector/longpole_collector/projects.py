@@ -21,6 +21,7 @@ from longpole_collector.health import Health
 from longpole_collector.ingest import WAL_FOLDER, Ingest, NotReady
 from longpole_collector.kept_content import ContentRetention, content_retention, note_kept
 from longpole_collector.keys import DEFAULT_PROJECT
+from longpole_collector.pricing import Price, configured
 from longpole_collector.redact import Redactor, load_hook
 from longpole_collector.settings import Settings, project_folder
 from longpole_collector.stores.connection import Limits
@@ -62,7 +63,8 @@ class Projects:
         self._settings = settings
         self._rollup = rollup
         self.budget = Budget(settings.max_queue_bytes)
-        self.default = open_project(settings, DEFAULT_PROJECT, rollup, self.budget)
+        self._price = configured()
+        self.default = open_project(settings, DEFAULT_PROJECT, rollup, self.budget, self._price)
         self._open = {DEFAULT_PROJECT: self.default}
         self._opening = asyncio.Lock()
         self._is_closed = False
@@ -119,7 +121,7 @@ class Projects:
                 raise StoreBusy(f"{MAX_OPEN} projects are open, which is all one collector takes")
             try:
                 project = await asyncio.to_thread(
-                    open_project, self._settings, name, self._rollup, self.budget
+                    open_project, self._settings, name, self._rollup, self.budget, self._price
                 )
             except (OSError, duckdb.Error) as error:
                 _log.error("project '%s' cannot be opened: %s", name, error)
@@ -134,7 +136,9 @@ class Projects:
         return project
 
 
-def open_project(settings: Settings, name: str, rollup: Rollup | None, budget: Budget) -> Project:
+def open_project(
+    settings: Settings, name: str, rollup: Rollup | None, budget: Budget, price: Price | None
+) -> Project:
     """A project's store and the way into it; its ingest thread is not started yet.
 
     Args:
@@ -142,6 +146,7 @@ def open_project(settings: Settings, name: str, rollup: Rollup | None, budget: B
         name: the project's name.
         rollup: computes the traces' roll-ups.
         budget: bytes that may wait in all projects together.
+        price: prices calls; ``None`` is what is configured now.
 
     Raises:
         StoreBusy: another process has the project's folder open.
@@ -149,7 +154,7 @@ def open_project(settings: Settings, name: str, rollup: Rollup | None, budget: B
     folder = project_folder(settings.db, name)
     limits = Limits(settings.query_rows, settings.query_timeout_s, settings.query_memory)
     try:
-        store = DuckStore(folder, limits=limits)
+        store = DuckStore(folder, limits=limits, price=price)
     except StoreBusy as error:
         other = find(folder)
         if other is None:

@@ -48,8 +48,8 @@ QUIET_S: Final = 0.3
 PATIENCE_S: Final = 0.8
 """A trace that never gets quiet is computed this often."""
 MAX_DIRTY: Final = 1_000_000
-_MANY_TRACES: Final = 5_000
-"""Computed at once when all are: a read of the store costs less a trace."""
+_MANY_TRACES: Final = 2_500
+"""Computed at once at most: the more, the less a read of the store costs a trace."""
 _RECEIVED_MARGIN_NS: Final = 60_000_000_000
 """Arrivals are not stored strictly in order; a restart looks back this much further."""
 _KIN_WINDOW_NS: Final = 600_000_000_000
@@ -81,7 +81,7 @@ class Settler:
         self._health = health
         self._dirty = Dirty()
         self._kin = Kin()
-        self._calls = Calls()
+        self._calls = Calls(store.price)
         self._last_received_ns = 0
         if rollup is not None:
             unsettled = self._rollups.unsettled(rollup.version, _RECEIVED_MARGIN_NS)
@@ -97,6 +97,10 @@ class Settler:
     def is_behind(self) -> bool:
         """Whether so many wait that no more spans should be taken before some are settled."""
         return len(self._dirty) > MAX_DIRTY
+
+    def waits_s(self) -> float:
+        """How long the trace that waits longest has waited."""
+        return max(0.0, monotonic() - self._dirty.since_s())
 
     def is_settled(self, hi: int, lo: int) -> bool:
         """Whether the roll-up of a trace, if it has one, knows all of its spans; any thread."""
@@ -119,7 +123,8 @@ class Settler:
         """
         if self._rollup is None:
             return 0
-        while (waiting := self._dirty.waiting()) is not None:
+        left = max_traces
+        while left > 0 and (waiting := self._dirty.waiting()) is not None:
             now_s = monotonic()
             is_due = (waiting["last_s"].to_numpy() <= now_s - QUIET_S) | (
                 waiting["since_s"].to_numpy() <= now_s - PATIENCE_S
@@ -127,10 +132,9 @@ class Settler:
             due = np.flatnonzero(is_due | everything)
             if not len(due):
                 break
-            num = _MANY_TRACES if everything else max_traces
+            num = _MANY_TRACES if everything else min(left, _MANY_TRACES)
             self._settle(self._rollup, waiting, due[:num])
-            if not everything:
-                break
+            left -= 0 if everything else num
         return len(self._dirty)
 
     # --- inside ---------------------------------------------------------------------------------
@@ -256,6 +260,9 @@ def _completed(traces: pa.Table, settled: Settled) -> pa.Table:
             values = pc.fill_null(values, 0)
         values = values.cast(pa.int64())
         traces = traces.set_column(traces.column_names.index(name), name, values)
+    # no call is no cost, not one of 0
+    costs = pc.if_else(pc.greater(found["num_calls"], 0), found["cost_usd"], None)
+    traces = traces.set_column(traces.column_names.index("cost_usd"), "cost_usd", costs)
     elsewhere = [bool(value) for value in found["is_elsewhere"].to_pylist()]
     if any(elsewhere):
         flags = [

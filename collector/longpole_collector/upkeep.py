@@ -4,6 +4,7 @@ A running collector is asked over HTTP, as it alone may open its files; it write
 its data, and the command moves it to where it was wanted.
 """
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +26,9 @@ from longpole_collector.recovery import recover
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.keeping import Retention, backup, forget_person, prune, rewrite
 from longpole_collector.stores.remote import auth_headers
+from longpole_collector.stores.schema import SPANS, TRACE_HI, TRACE_LO, trace_numbers
 from longpole_collector.whereabouts import Whereabouts, find
+from longpole_collector.writer import REJECTED
 
 BACKUP_PATH: Final = "/api/v1/backup"
 PRUNE_PATH: Final = "/api/v1/prune"
@@ -33,6 +36,8 @@ DRAFTS: Final = "backups"
 """Folder below the data folder where a running collector writes a backup."""
 _TIMEOUT_S: Final = 3600.0
 _T = TypeVar("_T")
+_TRIES: Final = 5
+"""A day that is written to while it is rewritten is tried again."""
 
 
 class Pruned(NamedTuple):
@@ -62,14 +67,64 @@ def prune_store(
     num_traces = 0
     if user is not None:
         scrubber = Scrubber(Policy(key=load_key(folder)), Health())
-        num_traces = forget_person(store, scrubber.pseudonym(user))
+        pseudonym = scrubber.pseudonym(user)
+        forget_rejected(store, folder / REJECTED, pseudonym)
+        num_traces = forget_person(store, pseudonym)
     rewritten = [
         day.date
         for day in list(store.days)
         if day.catalog in expired or (compact and not holds_content(store, day))
-        if rewrite(store, day)
+        if any(rewrite(store, day) for _ in range(_TRIES))
     ]
     return Pruned(days, num_traces, rewritten)
+
+
+def forget_rejected(store: DuckStore, path: Path, pseudonym: str) -> None:
+    """Take a user's or session's spans out of the file of spans that could not be stored.
+
+    Those are the spans that carry the pseudonym, and all of their traces and of the store's
+    traces that do; call it before the latter go.
+    """
+    with store.exclusive():
+        if not path.is_file():
+            return
+        lines = [(line, _trace_of(line)) for line in path.read_bytes().splitlines(keepends=True)]
+        gone = {trace for line, trace in lines if trace and pseudonym.encode() in line}
+        gone |= _traces_of(store, {trace for _, trace in lines if trace is not None}, pseudonym)
+        left = [
+            line for line, trace in lines if pseudonym.encode() not in line and trace not in gone
+        ]
+        if len(left) < len(lines):
+            draft = path.with_name(path.name + ".tmp")
+            draft.write_bytes(b"".join(left))
+            draft.chmod(0o600)
+            draft.replace(path)
+
+
+def _traces_of(
+    store: DuckStore, among: set[tuple[int, int]], pseudonym: str
+) -> set[tuple[int, int]]:
+    """Those of these traces of which a stored span carries the pseudonym."""
+    if not among:
+        return set()
+    ids = trace_numbers([f"{hi:016x}{lo:016x}" for hi, lo in among])
+    with store.writing(known=ids) as writer:
+        rows = writer.execute(
+            f"SELECT DISTINCT trace_hi, trace_lo FROM {SPANS.name} "  # noqa: S608
+            "SEMI JOIN known USING (trace_hi, trace_lo) WHERE "
+            "strpos(attributes, $1) > 0 OR strpos(events, $1) > 0 OR conversation_id = $1",
+            [pseudonym],
+        ).fetchall()
+    return set(rows)
+
+
+def _trace_of(line: bytes) -> tuple[int, int] | None:
+    """The halves of a trace's id in a line; ``None`` in one that was cut short."""
+    try:
+        span = json.loads(line)["span"]
+        return int(span[TRACE_HI]), int(span[TRACE_LO])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def backup_folder(folder: Path, target: Path) -> list[str]:

@@ -161,6 +161,14 @@ class Writer:
         """Whether so many traces wait that no more spans should be taken before some are done."""
         return self._settler.is_behind()
 
+    def waits_s(self) -> float:
+        """How long the trace that waits longest for its roll-up has waited."""
+        return self._settler.waits_s()
+
+    def is_heavy(self) -> bool:
+        """Whether so many roll-ups are not saved that they fill the memory."""
+        return self._store.is_heavy()
+
     def _join_events(self, *, at_once: bool) -> None:
         now_s = monotonic()
         if not self._events.num_waiting() or (now_s < self._next_join_s and not at_once):
@@ -169,11 +177,14 @@ class Writer:
         given_up = self._events.drop_before(time_ns() - _PATIENCE_NS)
         if given_up:
             self.health.add("events_dropped", "no_span", given_up)
-        before = self._events.num_waiting()
-        rows = self._events.join(lambda span, events: join(span, from_rows(events)))
-        if rows.num_rows:
-            self._settler.mark(rows)
-            self.health.add("events_joined", num=before - self._events.num_waiting())
+        while True:
+            before = self._events.num_waiting()
+            rows = self._events.join(lambda span, events: join(span, from_rows(events)))
+            if rows.num_rows:
+                self._settler.mark(rows)
+                self.health.add("events_joined", num=before - self._events.num_waiting())
+            if not at_once or self._events.is_round:
+                break
 
     def _insert(self, rows: pa.Table, stored: Position | None, full: Full | None) -> pa.Table:
         """Store what can be; a batch that fails is tried in halves, down to single spans."""

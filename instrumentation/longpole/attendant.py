@@ -17,20 +17,20 @@ class Attendant:
     def __init__(self) -> None:
         self._start_lock = threading.Lock()
         self._jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._is_running = False
 
     def put(self, job: Callable[[], object]) -> None:
         """Have ``job`` run soon; never blocks."""
         self._jobs.put(job)
 
     def start(self) -> None:
-        """Start the thread unless it runs (it does not survive a fork)."""
-        if self._thread is not None and self._thread.is_alive():
+        """Start the thread unless it runs; the child of a fork has an attendant of its own."""
+        if self._is_running:
             return
         with self._start_lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._work, name="longpole", daemon=True)
-                self._thread.start()
+            if not self._is_running:
+                threading.Thread(target=self._work, name="longpole", daemon=True).start()
+                self._is_running = True
 
     def run(self, job: Callable[[], object], timeout_s: float) -> bool:
         """Run ``job`` and wait; ``False`` if it did not finish in time."""
@@ -44,9 +44,14 @@ class Attendant:
         return done.wait(timeout_s)
 
     def _work(self) -> None:
-        while True:
-            job = self._jobs.get()
-            try:
-                job()
-            except Exception as error:  # noqa: BLE001 - counted; the thread must live
-                health.swallow("attendant", error)
+        try:
+            while True:
+                self._do(self._jobs.get())
+        finally:
+            self._is_running = False
+
+    def _do(self, job: Callable[[], object]) -> None:
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001 - counted; the thread must live
+            health.swallow("attendant", error)

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from enum import StrEnum
 from operator import sub
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from longpole.vocab import keys
 
@@ -22,6 +22,33 @@ STALL_FLOOR_NS = 250_000_000
 STALL_FACTOR = 5
 MAX_OFFSETS = 4096
 _NS_PER_S = 1e9
+
+_SECONDS = (
+    keys.TIME_TO_HEADERS,
+    keys.TIME_TO_FIRST_CHUNK,
+    keys.TIME_TO_FIRST_CONTENT,
+    keys.TIME_TO_FIRST_CONTENT_ATTEMPT,
+    keys.TIME_TO_FIRST_VISIBLE,
+    keys.TIME_TO_LAST_CONTENT,
+    keys.TIME_PER_OUTPUT_TOKEN,
+    keys.CHUNK_GAP_P50,
+    keys.CHUNK_GAP_P99,
+    keys.CHUNK_GAP_MAX,
+    keys.STALL_TIME,
+    keys.RETRY_TIME,
+)
+"""The keys of the first fields of :class:`Times`, in their order."""
+_COUNTS = (
+    keys.CHUNK_COUNT,
+    keys.TOKENS_PER_CHUNK,
+    keys.NUM_STALLS,
+    keys.INPUT_TOKENS,
+    keys.CACHED_INPUT_TOKENS,
+    keys.CACHE_WRITE_TOKENS,
+    keys.OUTPUT_TOKENS,
+    keys.REASONING_TOKENS,
+)
+"""The keys of the next three fields, and those of :class:`Usage`."""
 
 
 class Kind(StrEnum):
@@ -62,35 +89,46 @@ class Usage(NamedTuple):
 
     def merged(self, later: "Usage") -> "Usage":
         """Field by field, the later known value; a missing field never erases an earlier one."""
+        if self == UNKNOWN:
+            return later
+        given, cached, written, output, reasoning = later
         return Usage(
-            *(new if new is not None else old for old, new in zip(self, later, strict=True))
+            self.input_tokens if given is None else given,
+            self.cached_input_tokens if cached is None else cached,
+            self.cache_write_tokens if written is None else written,
+            self.output_tokens if output is None else output,
+            self.reasoning_tokens if reasoning is None else reasoning,
         )
+
+
+UNKNOWN = Usage()
+"""No count is known."""
 
 
 class Times(NamedTuple):
     """The times of one finished call, nanoseconds since the call was made; ``None`` is unknown."""
 
-    e2e_ns: int
     headers_ns: int | None
     first_event_ns: int | None
     ttft_ns: int | None
     ttft_attempt_ns: int | None
     ttfv_ns: int | None
     last_content_ns: int | None
-    decode_ns: int | None
-    tail_ns: int | None
     tpot_ns: float | None
-    num_chunks: int | None
-    tokens_per_chunk: float | None
-    gaps_ns: tuple[int, ...]
     gap_p50_ns: int | None
     gap_p99_ns: int | None
     gap_max_ns: int | None
-    num_stalls: int | None
     stall_ns: int | None
-    num_attempts: int | None
     retry_ns: int | None
+    num_chunks: int | None
+    tokens_per_chunk: float | None
+    num_stalls: int | None
+    num_attempts: int | None
     flags: tuple[str, ...]
+    e2e_ns: int
+    decode_ns: int | None
+    tail_ns: int | None
+    gaps_ns: tuple[int, ...]
 
 
 class Call:
@@ -129,7 +167,7 @@ class Call:
         self.known_tokens = 0
         self.num_known = 0
         self.hold_ns = 0
-        self.usage = Usage()
+        self.usage = UNKNOWN
         self.end_ns: int | None = None
         self.state: StreamState | None = None
 
@@ -196,32 +234,35 @@ class Call:
         if len(attempts) > 1:
             flags.append("retried")
         gaps = tuple(map(sub, content[1:], content))
-        ordered = sorted(gaps)
-        p50 = _nearest_rank(ordered, 50)
-        stall_ns = max(STALL_FACTOR * p50, STALL_FLOOR_NS) if p50 is not None else 0
-        stalls = ordered[bisect_right(ordered, stall_ns) :]
+        p50 = p99 = longest = num_stalls = stalled = None
+        if gaps:
+            ordered = sorted(gaps)
+            p50, p99, longest = _nearest_rank(ordered, 50), _nearest_rank(ordered, 99), ordered[-1]
+            stalls = ordered[bisect_right(ordered, max(STALL_FACTOR * p50, STALL_FLOOR_NS)) :]
+            num_stalls, stalled = len(stalls), sum(stalls)
+        headers, first_event, first_text = self.headers_ns, self.first_event_ns, self.first_text_ns
         return Times(
-            e2e_ns=self.end_ns - start,
-            headers_ns=_since(start, self.headers_ns),
-            first_event_ns=_since(start, self.first_event_ns),
+            headers_ns=None if headers is None else headers - start,
+            first_event_ns=None if first_event is None else first_event - start,
             ttft_ns=content[0] - start if content else None,
             ttft_attempt_ns=content[0] - attempts[-1] if content and attempts else None,
-            ttfv_ns=_since(start, self.first_text_ns),
+            ttfv_ns=None if first_text is None else first_text - start,
             last_content_ns=content[-1] - start if content else None,
-            decode_ns=decode,
-            tail_ns=tail,
             tpot_ns=tpot,
+            gap_p50_ns=p50,
+            gap_p99_ns=p99,
+            gap_max_ns=longest,
+            stall_ns=stalled,
+            retry_ns=attempts[-1] - start if attempts else None,
             num_chunks=len(content) if self.is_streamed else None,
             tokens_per_chunk=per_chunk,
-            gaps_ns=gaps,
-            gap_p50_ns=p50,
-            gap_p99_ns=_nearest_rank(ordered, 99),
-            gap_max_ns=ordered[-1] if ordered else None,
-            num_stalls=len(stalls) if gaps else None,
-            stall_ns=sum(stalls) if gaps else None,
+            num_stalls=num_stalls,
             num_attempts=len(attempts) or None,
-            retry_ns=attempts[-1] - start if attempts else None,
             flags=tuple(flags),
+            e2e_ns=self.end_ns - start,
+            decode_ns=decode,
+            tail_ns=tail,
+            gaps_ns=gaps,
         )
 
     def attributes(self, *, with_offsets: bool = True) -> dict[str, AttributeValue]:
@@ -233,39 +274,23 @@ class Call:
         Raises:
             ValueError: the call has not ended.
         """
-        times, usage = self.times(), self.usage
-        seconds = {
-            keys.TIME_TO_HEADERS: times.headers_ns,
-            keys.TIME_TO_FIRST_CHUNK: times.first_event_ns,
-            keys.TIME_TO_FIRST_CONTENT: times.ttft_ns,
-            keys.TIME_TO_FIRST_CONTENT_ATTEMPT: times.ttft_attempt_ns,
-            keys.TIME_TO_FIRST_VISIBLE: times.ttfv_ns,
-            keys.TIME_TO_LAST_CONTENT: times.last_content_ns,
-            keys.TIME_PER_OUTPUT_TOKEN: times.tpot_ns,
-            keys.CHUNK_GAP_P50: times.gap_p50_ns,
-            keys.CHUNK_GAP_P99: times.gap_p99_ns,
-            keys.CHUNK_GAP_MAX: times.gap_max_ns,
-            keys.STALL_TIME: times.stall_ns,
-            keys.CONSUMER_HOLD: self.hold_ns if self.is_streamed else None,
-            keys.RETRY_TIME: times.retry_ns,
-        }
-        found: dict[str, AttributeValue] = {
-            key: ns / _NS_PER_S for key, ns in seconds.items() if ns is not None
-        }
-        counts: dict[str, AttributeValue | None] = {
-            keys.CHUNK_COUNT: times.num_chunks,
-            keys.TOKENS_PER_CHUNK: times.tokens_per_chunk,
-            keys.NUM_STALLS: times.num_stalls,
-            keys.RESEND_COUNT: None if times.num_attempts is None else times.num_attempts - 1,
-            keys.INPUT_TOKENS: usage.input_tokens,
-            keys.CACHED_INPUT_TOKENS: usage.cached_input_tokens,
-            keys.CACHE_WRITE_TOKENS: usage.cache_write_tokens,
-            keys.OUTPUT_TOKENS: usage.output_tokens,
-            keys.REASONING_TOKENS: usage.reasoning_tokens,
-            keys.STREAM_STATE: None if self.state is None else self.state.value,
-            keys.FLAGS: times.flags or None,
-        }
-        found.update((key, value) for key, value in counts.items() if value is not None)
+        times = self.times()
+        of_times: tuple[Any, ...] = times
+        found: dict[str, AttributeValue] = {}
+        for key, ns in zip(_SECONDS, of_times, strict=False):
+            if ns is not None:
+                found[key] = ns / _NS_PER_S
+        counted = (*of_times[len(_SECONDS) : len(_SECONDS) + 3], *self.usage)
+        pairs = zip(_COUNTS, counted, strict=True)
+        found |= {key: num for key, num in pairs if num is not None}
+        if self.is_streamed:
+            found[keys.CONSUMER_HOLD] = self.hold_ns / _NS_PER_S
+        if times.num_attempts is not None:
+            found[keys.RESEND_COUNT] = times.num_attempts - 1
+        if self.state is not None:
+            found[keys.STREAM_STATE] = str(self.state)
+        if times.flags:
+            found[keys.FLAGS] = times.flags
         if with_offsets and self.content_ns:
             found[keys.CHUNK_OFFSETS_US] = self._offsets_us()
         return found
@@ -302,10 +327,6 @@ def _tpot(decode_ns: int, num_tokens: int | None, flags: list[str]) -> float | N
     return decode_ns / (num_tokens - 1)
 
 
-def _since(start_ns: int, at_ns: int | None) -> int | None:
-    return None if at_ns is None else at_ns - start_ns
-
-
-def _nearest_rank(ordered: Sequence[int], percent: int) -> int | None:
+def _nearest_rank(ordered: Sequence[int], percent: int) -> int:
     """The smallest value with at least ``percent`` % of the values at or below it."""
-    return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None
+    return ordered[-(-len(ordered) * percent // 100) - 1]

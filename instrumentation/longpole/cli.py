@@ -51,9 +51,24 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "what caches are worth, why prompts miss",
         "collector,analytics",
     ),
+    "compare": (
+        "longpole_analytics.compare_command:compare",
+        "a candidate against its baseline, as a gate",
+        "collector,analytics",
+    ),
+    "routes": (
+        "longpole_analytics.routes_command:routes",
+        "rules of routing: check, choose, envelope, tiers, whatif",
+        "collector,analytics",
+    ),
     "slices": (
         "longpole_analytics.slices_command:slices",
         "quantiles by slice",
+        "collector,analytics",
+    ),
+    "alerts": (
+        "longpole_analytics.alerts_command:alerts",
+        "alerts: list, test, ack, silence",
         "collector,analytics",
     ),
     "budgets": (
@@ -69,6 +84,26 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "measures": (
         "longpole_analytics.measures_command:measures",
         "retries, cold starts, branches, guesses, drafts",
+        "collector,analytics",
+    ),
+    "report": (
+        "longpole_analytics.report_command:report",
+        "the week in one file: HTML, Markdown, JSON",
+        "collector,analytics",
+    ),
+    "gate": (
+        "longpole_analytics.gate_command:gate",
+        "checks for CI and rollback, as an exit code",
+        "collector,analytics",
+    ),
+    "advise": (
+        "longpole_analytics.advise_command:advise",
+        "what to change first, and what it would save",
+        "collector,analytics",
+    ),
+    "audit": (
+        "longpole_analytics.audit_command:audit",
+        "the application graded from its traces",
         "collector,analytics",
     ),
     "collect": (f"{_COLLECTOR}:collect", "the collector alone", "collector"),

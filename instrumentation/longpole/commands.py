@@ -44,6 +44,7 @@ def _known_tables() -> dict[str, dict[str, config.Scalar | None]]:
         "collector": "longpole_collector.settings",
         "dashboard": "longpole_dashboard.settings",
         "engine": "longpole_engine.settings",
+        "alerts": "longpole_analytics.alerts.settings",
     }
     tables: dict[str, dict[str, config.Scalar | None]] = {}
     for name, module in homes.items():

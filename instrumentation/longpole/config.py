@@ -21,8 +21,11 @@ from longpole import health
 from longpole.errors import UsageError
 
 FILE_NAME = "longpole.toml"
-TABLES = ("sdk", "collector", "dashboard", "engine", "slo", "prices", "budget", "analytics")
-SUBTABLES = {"collector": ("projects",)}
+TABLES = (
+    *("sdk", "collector", "dashboard", "engine", "slo", "alerts", "prices", "budget", "analytics"),
+    *("report", "gate"),
+)
+SUBTABLES = {"collector": ("projects",), "alerts": ("sinks",), "gate": ("checks", "rollback")}
 """Tables of named tables within a table, as in ``[collector.projects.NAME]``."""
 
 HIDDEN = "***"

@@ -53,6 +53,13 @@ def call_facts(context: Context | None = None) -> Facts:
     return found if isinstance(found, Mapping) else _NONE
 
 
+def facts_of_call(context: Context) -> Facts:
+    """What a model call that starts now inherits: as a span, and as a call."""
+    if _SPAN_FACTS in context or _CALL_FACTS in context or _DEADLINE in context:
+        return {**span_facts(context), **call_facts(context)}
+    return _NONE
+
+
 def with_facts(context: Context, *, spans: Facts = _NONE, calls: Facts = _NONE) -> Context:
     """``context`` with more facts; a later fact of the same key wins."""
     if spans:

@@ -12,9 +12,10 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.context import Context
 from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, Span, SpanKind, Tracer
 from opentelemetry.trace import TracerProvider as AnyProvider
@@ -119,11 +120,13 @@ def tracer() -> Tracer:
     """The tracer in force: the application's provider's, else our own. Never raises."""
     global _tracer_of  # noqa: PLW0603 - a cache: asking a provider for a tracer is slow
     provider = _forced or trace.get_tracer_provider()
-    if isinstance(provider, ProxyTracerProvider):
-        provider = _own if _own is not None else _own_provider()
     known = _tracer_of
     if known is not None and known[0] is provider:
         return known[1]
+    if isinstance(provider, ProxyTracerProvider):
+        provider = _own if _own is not None else _own_provider()
+        if known is not None and known[0] is provider:
+            return known[1]
     found = provider.get_tracer(keys.SCOPE_SDK)
     _tracer_of = (provider, found)
     return found
@@ -146,6 +149,27 @@ def start_span(
         start_ns: Unix epoch nanoseconds.
     """
     return tracer().start_span(name, context, kind, attributes, start_time=start_ns)
+
+
+def complete(span: Span, attributes: Mapping[str, AttributeValue]) -> None:
+    """Add what the end of a call tells: strings, numbers and sequences of them.
+
+    OpenTelemetry's own way cleans each value and locks for it, which was a fifth of what a call
+    costs. Values of ours are clean, so where nothing has to be shortened or dropped they go in at
+    once; anywhere else they take the official way.
+    """
+    held: Any = getattr(span, "_attributes", None)
+    if (
+        type(held) is BoundedAttributes
+        and held.max_value_len is None
+        and (held.maxlen is None or len(held) + len(attributes) <= held.maxlen)
+        and span.is_recording()
+    ):
+        held._dict.update(
+            {key: tuple(each) if type(each) is list else each for key, each in attributes.items()}
+        )
+    else:
+        span.set_attributes(attributes)
 
 
 def flush(timeout_s: float = FLUSH_TIMEOUT_S) -> bool:

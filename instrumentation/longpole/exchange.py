@@ -1,6 +1,6 @@
 """What the HTTP layer told about one call: its attempts, its connections, the answer's headers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
@@ -10,17 +10,6 @@ from longpole.vocab import keys
 NO_ANSWER = "no_answer"
 _NS_PER_S = 1e9
 _OPENS = ("connection.connect_tcp", "connection.start_tls", "connection.connect_unix_socket")
-
-# Milliseconds each. The first that a response carries counts: OpenAI and Azure, Envoy edges, TGI.
-_PROCESSING = (b"openai-processing-ms", b"x-envoy-upstream-service-time", b"x-inference-time")
-_REQUEST_IDS = (b"x-request-id", b"request-id", b"x-amzn-requestid", b"apim-request-id")
-_LEFT = {
-    b"x-ratelimit-remaining-requests": "remaining_requests",
-    b"x-ratelimit-remaining-tokens": "remaining_tokens",
-    b"anthropic-ratelimit-requests-remaining": "remaining_requests",
-    b"anthropic-ratelimit-tokens-remaining": "remaining_tokens",
-}
-_WANTED = frozenset((*_PROCESSING, *_REQUEST_IDS, *_LEFT, b"server-timing"))
 
 
 class Exchange:
@@ -38,6 +27,7 @@ class Exchange:
         "is_redirected",
         "opened_ns",
         "request_bytes",
+        "server",
         "starts_ns",
         "statuses",
     )
@@ -50,6 +40,7 @@ class Exchange:
         self.is_new_connection: bool | None = None
         self.opened_ns = 0
         self.request_bytes: int | None = None
+        self.server: tuple[str, int | None] = ("", None)
         self._opening_ns = 0
         self._headers: dict[bytes, bytes] = {}
 
@@ -85,19 +76,17 @@ class Exchange:
         """The same for an async client."""
         self.trace(event, info)
 
-    @property
-    def status(self) -> int | None:
-        """HTTP status of the last attempt."""
-        return self.statuses[-1] if self.statuses else None
-
     def attributes(self, start_ns: int) -> dict[str, AttributeValue]:
         """By vocabulary key, for a call that was made at ``start_ns``; unknowns left out."""
-        found: dict[str, AttributeValue | None] = {
-            keys.HTTP_STATUS: self.status,
-            keys.REQUEST_SIZE: self.request_bytes,
-            keys.CONNECTION_NEW: self.is_new_connection,
-            keys.CONNECTION_TIME: self.opened_ns / _NS_PER_S if self.opened_ns else None,
-        }
+        found: dict[str, AttributeValue] = {}
+        if self.statuses and (status := self.statuses[-1]) is not None:
+            found[keys.HTTP_STATUS] = status
+        if self.request_bytes is not None:
+            found[keys.REQUEST_SIZE] = self.request_bytes
+        if self.is_new_connection is not None:
+            found[keys.CONNECTION_NEW] = self.is_new_connection
+        if self.opened_ns:
+            found[keys.CONNECTION_TIME] = self.opened_ns / _NS_PER_S
         if len(self.starts_ns) > 1:
             found[keys.ATTEMPT_STATUS] = [
                 NO_ANSWER if status is None else str(status) for status in self.statuses
@@ -105,8 +94,8 @@ class Exchange:
             found[keys.ATTEMPT_OFFSETS_US] = [(at - start_ns) // 1000 for at in self.starts_ns]
             found[keys.RETRY_WAIT] = _waited_ns(self.answered_ns, self.starts_ns) / _NS_PER_S
         if self._headers:
-            found.update(_told(self._headers))
-        return {key: value for key, value in found.items() if value is not None}
+            _tell(self._headers, found)
+        return found
 
 
 def _waited_ns(answered_ns: Sequence[int | None], starts_ns: Sequence[int]) -> int:
@@ -115,29 +104,22 @@ def _waited_ns(answered_ns: Sequence[int | None], starts_ns: Sequence[int]) -> i
     return sum(later - answer for answer, later in pairs if answer is not None)
 
 
-def _told(headers: dict[bytes, bytes]) -> dict[str, AttributeValue]:
-    """What the provider's headers say."""
-    found: dict[str, AttributeValue] = {}
-    for name in _PROCESSING:
-        taken_ms = _number(headers.get(name, b""))
+def _tell(headers: Mapping[bytes, bytes], found: dict[str, AttributeValue]) -> None:
+    """Add what the provider's headers say."""
+    for name, read in _PROCESSING.items():
+        taken_ms = read(headers[name]) if name in headers else None
         if taken_ms is not None:
             found[keys.SERVER_PROCESSING] = taken_ms / 1e3
             found[keys.SERVER_PROCESSING_SOURCE] = name.decode()
             break
-    else:
-        taken_ms = _server_timing_ms(headers.get(b"server-timing", b""))
-        if taken_ms is not None:
-            found[keys.SERVER_PROCESSING] = taken_ms / 1e3
-            found[keys.SERVER_PROCESSING_SOURCE] = "server-timing"
     for name in _REQUEST_IDS:
         if name in headers:
             found[keys.SERVER_REQUEST_ID] = headers[name].decode("latin-1")[:128]
             break
-    for name, word in _LEFT.items():
-        left = _number(headers.get(name, b""))
+    for name, key in _LEFT.items():
+        left = _number(headers[name]) if name in headers else None
         if left is not None:
-            found[keys.RATE_LIMIT_PREFIX + word] = int(left)
-    return found
+            found[key] = int(left)
 
 
 def _server_timing_ms(value: bytes) -> float | None:
@@ -153,3 +135,21 @@ def _number(value: bytes) -> float | None:
     except ValueError:
         return None
     return found if 0 <= found < 1e12 else None
+
+
+# Milliseconds each. The first that a response carries counts: OpenAI and Azure, Envoy edges, TGI,
+# and any server's own timing.
+_PROCESSING = {
+    b"openai-processing-ms": _number,
+    b"x-envoy-upstream-service-time": _number,
+    b"x-inference-time": _number,
+    b"server-timing": _server_timing_ms,
+}
+_REQUEST_IDS = (b"x-request-id", b"request-id", b"x-amzn-requestid", b"apim-request-id")
+_LEFT = {
+    b"x-ratelimit-remaining-requests": f"{keys.RATE_LIMIT_PREFIX}remaining_requests",
+    b"x-ratelimit-remaining-tokens": f"{keys.RATE_LIMIT_PREFIX}remaining_tokens",
+    b"anthropic-ratelimit-requests-remaining": f"{keys.RATE_LIMIT_PREFIX}remaining_requests",
+    b"anthropic-ratelimit-tokens-remaining": f"{keys.RATE_LIMIT_PREFIX}remaining_tokens",
+}
+_WANTED = frozenset((*_PROCESSING, *_REQUEST_IDS, *_LEFT))

@@ -5,13 +5,17 @@ Provider libraries take seconds to import, and some reach for the network while 
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longpole import health
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+else:
+    Loader = object  # Python asks for no class, and that module loads a dozen others
 
 _waiting: dict[str, list[Callable[[], None]]] = {}
 
@@ -36,7 +40,7 @@ def forget() -> None:
         sys.meta_path.remove(_FINDER)
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds nothing itself: it has the others find, and wraps the loader of what is awaited."""
 
     def __init__(self) -> None:

@@ -5,9 +5,8 @@ The application's arguments, result and exceptions pass through unchanged.
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import Token
 from typing import Any
 
 from opentelemetry import context as otel
@@ -17,6 +16,7 @@ from longpole.context import release
 from longpole.entered import enters
 from longpole.providers.base import Method, Provider
 from longpole.record import Record, current
+from longpole.site import Site
 from longpole.stand_in import is_generator, stand_in
 from longpole.stream import tap
 
@@ -25,12 +25,12 @@ def measured(
     original: Callable[..., Any], client: Any, provider: Provider, method: Method
 ) -> Callable[..., Any]:
     """``original`` with a record around it, sync or async as it is."""
+    site = Site(provider, method, client)
     if inspect.iscoroutinefunction(original):
 
         @functools.wraps(original)
         async def measured_coroutine(*args: Any, **kwargs: Any) -> Any:
-            parent = otel.get_current()
-            return await _call_async(original, args, kwargs, (provider, method, client, parent))
+            return await _call_async(original, args, kwargs, site, otel.get_current())
 
         return measured_coroutine
     if inspect.iscoroutinefunction(inspect.unwrap(original)):
@@ -38,32 +38,46 @@ def measured(
         @functools.wraps(original)
         def measured_async(*args: Any, **kwargs: Any) -> Any:
             # The parent is who makes the call, whoever awaits it; time runs from the await.
-            parent = otel.get_current()
-            return _call_async(original, args, kwargs, (provider, method, client, parent))
+            return _call_async(original, args, kwargs, site, otel.get_current())
 
         return measured_async
 
     @functools.wraps(original)
     def measured_sync(*args: Any, **kwargs: Any) -> Any:
-        record = _begin(provider, method, client, (args, kwargs), otel.get_current())
+        record = _begin(site, args, kwargs, otel.get_current())
         if record is None:
             return original(*args, **kwargs)
-        with _recording(record):
+        tokens = current.set(record), otel.attach(record.context)
+        try:
             result = _send(original, args, kwargs, record)
+        except BaseException as error:
+            record.failed(error)
+            raise
+        finally:
+            _left(record, *tokens)
         return _followed(record, result)
 
     return measured_sync
 
 
 async def _call_async(
-    original: Callable[..., Any], args: Any, kwargs: dict[str, Any], begin: tuple[Any, ...]
+    original: Callable[..., Any],
+    args: Any,
+    kwargs: dict[str, Any],
+    site: Site,
+    parent: otel.Context,
 ) -> Any:
-    provider, method, client, parent = begin
-    record = _begin(provider, method, client, (args, kwargs), parent)
+    record = _begin(site, args, kwargs, parent)
     if record is None:
         return await original(*args, **kwargs)
-    with _recording(record):
+    tokens = current.set(record), otel.attach(record.context)
+    try:
         result = await _send_async(original, args, kwargs, record)
+    except BaseException as error:
+        record.failed(error)
+        raise
+    finally:
+        _left(record, *tokens)
     return _followed(record, result)
 
 
@@ -88,58 +102,42 @@ async def _send_async(
     return await original(*args, **kwargs)
 
 
-def _begin(
-    provider: Provider, method: Method, client: Any, called: tuple[Any, Any], parent: otel.Context
-) -> Record | None:
+def _begin(site: Site, args: Any, kwargs: Any, parent: otel.Context) -> Record | None:
     """The record of a call, or ``None`` where it is not to be measured or cannot be."""
     try:
         outer = current.get()
         if outer is not None and (outer.is_being_made or outer.is_pulling):
             return None
-        request = method.request(*called)
-        if request is None:
-            return None
-        return Record(provider, method, client, request, called[1], parent)
+        request = site.method.request(args, kwargs)
+        return None if request is None else Record(site, request, kwargs, parent)
     except Exception as error:  # noqa: BLE001 - counted; the call goes on unmeasured
         health.swallow("begin", error)
         return None
 
 
-@contextmanager
-def _recording(record: Record) -> Iterator[None]:
-    """Inside, the call's span is current and its HTTP hooks find the record."""
-    token, attached = current.set(record), otel.attach(record.context)
+def _left(record: Record, token: Token[Record | None], attached: Token[otel.Context]) -> None:
+    """The method has returned or raised: what was current before it is so again."""
+    record.kwargs, record.is_being_made = {}, False
+    release(attached)
     try:
-        yield
-    except BaseException as error:
-        record.failed(error)
-        raise
-    finally:
-        record.made()
-        release(attached)
-        _reset(token)
-
-
-def _reset(token: Any) -> None:
-    var: ContextVar[Record | None] = token.var
-    try:
-        var.reset(token)
+        current.reset(token)
     except ValueError:  # a coroutine closed from another context
         health.count(health.internal_errors, "context left elsewhere")
 
 
 def _followed(record: Record, result: Any) -> Any:
     """The method returned: follow its stream, or end the record with the whole result."""
-    if record.is_raw or not record.is_open:
+    if record.is_raw or record.call.end_ns is not None:
         # The body is followed since its headers came, and may have been read.
         return enters(result, record)
     try:
-        chunks = record.chunks_of(result)
-        if chunks is not None:
-            tap(chunks, record)
-            return result
-        if record.call.is_streamed and is_generator(result):
-            return stand_in(result, record)
+        if record.call.is_streamed:
+            chunks = record.chunks_of(result)
+            if chunks is not None:
+                tap(chunks, record)
+                return result
+            if is_generator(result):
+                return stand_in(result, record)
     except Exception as error:  # noqa: BLE001 - counted; the result is the application's
         health.swallow("tap", error)
     record.returned(result)

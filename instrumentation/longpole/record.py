@@ -14,19 +14,17 @@ from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
 from longpole import emit, health, metrics, settings
 from longpole.call import AttributeValue, Call, Kind, StreamState
-from longpole.context import call_facts, is_cancel, span_facts
+from longpole.context import facts_of_call, is_cancel
 from longpole.exchange import Exchange
 from longpole.prompts import prompt_facts
 from longpole.providers.base import (
     Answer,
     Arguments,
-    Chunks,
-    Method,
     Prompt,
-    Provider,
     Request,
     Server,
 )
+from longpole.site import Site, at
 from longpole.vocab import keys
 
 current: ContextVar["Record | None"] = ContextVar("longpole_record", default=None)
@@ -52,13 +50,14 @@ class Record:
         "_attributes",
         "_epoch_ns",
         "_is_asked",
-        "_method",
         "_provider",
         "_read",
+        "_read_whole",
         "_server",
         "_unwatch",
         "answer",
         "call",
+        "chunks_of",
         "context",
         "exchange",
         "is_being_made",
@@ -71,16 +70,16 @@ class Record:
 
     def __init__(
         self,
-        provider: Provider,
-        method: Method,
-        client: Any,
+        site: Site,
         request: Request,
         kwargs: Arguments,
         parent: Context,
     ) -> None:
         start_ns, self._epoch_ns = perf_counter_ns(), time_ns()
-        self._provider, self._method, self._read = provider, method, method.chunk
-        self._server = request.server or provider.server(client)
+        self._provider, self._read = site.provider, site.method.chunk
+        self._read_whole, self.chunks_of = site.method.response, site.method.chunks
+        server, always = site.place()
+        self._server = request.server or server
         self.call = Call(start_ns, is_streamed=request.is_streamed)
         self.answer = Answer(request.num_choices)
         self.exchange = Exchange()
@@ -92,21 +91,19 @@ class Record:
         self._is_asked = asking is not None
         self.kwargs = kwargs if asking is None else asking
         self._attributes: dict[str, AttributeValue] = {
-            **span_facts(parent),
-            **call_facts(parent),
-            keys.OPERATION: method.operation,
-            keys.PROVIDER: provider.name(client),
+            **facts_of_call(parent),
+            **always,
             keys.REQUEST_STREAM: request.is_streamed,
             **request.facts,
         }
+        if request.server is not None:
+            self._attributes.update(at(request.server))
         if chosen.capture_content or chosen.prefix_hashes:
             self._read_prompt(request, parent)
-        if self._server is not None:
-            self._attributes[keys.SERVER_ADDRESS] = self._server.host
-            if self._server.port is not None:
-                self._attributes[keys.SERVER_PORT] = self._server.port
-        name = f"{method.operation} {request.facts.get(keys.REQUEST_MODEL, '')}".rstrip()
-        self.span = emit.start_span(name, SpanKind.CLIENT, self._attributes, parent, self._epoch_ns)
+        name = f"{site.method.operation} {request.facts.get(keys.REQUEST_MODEL, '')}".rstrip()
+        self.span = emit.tracer().start_span(
+            name, parent, SpanKind.CLIENT, self._attributes, start_time=self._epoch_ns
+        )
         self.context = set_span_in_context(self.span, parent)
         emit.open_calls.add(self.abandoned)
 
@@ -114,10 +111,6 @@ class Record:
     def is_open(self) -> bool:
         """The call has not ended."""
         return self.call.end_ns is None
-
-    def made(self) -> None:
-        """The method has returned or raised."""
-        self.kwargs, self.is_being_made = {}, False
 
     # --- the request ---------------------------------------------------------------------------
 
@@ -152,10 +145,6 @@ class Record:
             health.swallow("usage", failure)
             return False
         return True
-
-    def chunks_of(self, result: Any) -> Chunks | None:
-        """Where the chunks of what the method returned are; ``None`` for a whole result."""
-        return self._method.chunks(result) if self.call.is_streamed else None
 
     # --- the stream ----------------------------------------------------------------------------
 
@@ -213,7 +202,7 @@ class Record:
         now_ns = perf_counter_ns()
         try:
             if not self.call.is_streamed:
-                self._method.response(result, self.answer)
+                self._read_whole(result, self.answer)
         except Exception as error:  # noqa: BLE001 - counted; times are kept
             health.swallow("response", error)
         self._end(now_ns, StreamState.ERROR if self.answer.error_type is not None else None)
@@ -247,21 +236,28 @@ class Record:
                 self._unwatch()
             self.call.use(self.answer.usage)
             self.call.end(at_ns, state if self.call.is_streamed else None)
-            found = self.call.attributes(with_offsets=settings.current().chunk_offsets)
-            found.update(self.answer.attributes())
-            if self.answer.said is not None:
-                found.update(_answered(self.answer))
-            if error_type is not None:
-                found[keys.ERROR_TYPE] = error_type
-            found.update(self.exchange.attributes(self.call.start_ns))
-            self.span.set_attributes(found)
-            if metrics.are_wanted():
-                metrics.record(self.call, {**self._attributes, **found})
+            is_counted = metrics.are_wanted()
+            if is_counted or self.span.is_recording():
+                found = self._found(error_type)
+                emit.complete(self.span, found)
+                if is_counted:
+                    metrics.record(self.call, {**self._attributes, **found})
             if state is StreamState.ERROR:
                 self.span.set_status(StatusCode.ERROR)
             self.span.end(self._epoch_ns + at_ns - self.call.start_ns)
         except Exception as error:  # noqa: BLE001 - counted
             health.swallow("end", error)
+
+    def _found(self, error_type: str | None) -> dict[str, AttributeValue]:
+        """What the end of the call adds to the span."""
+        found = self.call.attributes(with_offsets=settings.current().chunk_offsets)
+        found.update(self.answer.attributes())
+        if self.answer.said is not None:
+            found.update(_answered(self.answer))
+        if error_type is not None:
+            found[keys.ERROR_TYPE] = error_type
+        found.update(self.exchange.attributes(self.call.start_ns))
+        return found
 
 
 # --- content, for who opted in to it; it loads what nobody else needs ---------------------------

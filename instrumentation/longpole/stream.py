@@ -142,10 +142,9 @@ def watch_close(response: Any, inner: Any, record: Any, *, is_async: bool) -> An
     """
     if response is None:
         return _nothing
-    on_close = _OnClose(inner, record)
     name = "aclose" if is_async and hasattr(response, "aclose") else "close"
-    around = on_close.around_async if name == "aclose" else on_close.around
-    setattr(response, name, around(getattr(response, name)))
+    around = _around_async if name == "aclose" else _around
+    setattr(response, name, around(getattr(response, name), weakref.ref(inner), record))
     return lambda: vars(response).pop(name, None)
 
 
@@ -153,45 +152,41 @@ def _nothing() -> None:
     return None
 
 
-class _OnClose:
-    """What happens when the HTTP response is closed.
+# The library's own chunk generator closes the response too, when it is garbage-collected before
+# its end. By then a weak reference to it is dead: the stream was abandoned, and the end waits for
+# our thread. The reference must be weak anyway, or the stream would never be collected.
 
-    The library's own chunk generator closes it too, when it is garbage-collected before its end.
-    By then a weak reference to it is dead: the stream was abandoned, and the end waits for our
-    thread. The reference must be weak anyway, or the stream would never be collected.
-    """
 
-    def __init__(self, inner: Any, record: Any) -> None:
-        self._inner = weakref.ref(inner)
-        self._record = record
+def _around(close: Callable[[], None], inner: Any, record: Any) -> Callable[[], None]:
+    """``close`` that tells the record."""
 
-    def _closed(self) -> None:
-        if self._inner() is None:
-            emit.attendant.put(self._record.abandoned)
-        else:
-            self._record.closed()
+    def watched() -> None:
+        try:
+            close()
+        finally:
+            if inner() is None:
+                emit.attendant.put(record.abandoned)
+            else:
+                record.closed()
 
-    def around(self, close: Callable[[], None]) -> Callable[[], None]:
-        """``close`` that tells the record."""
+    return watched
 
-        def watched() -> None:
-            try:
-                close()
-            finally:
-                self._closed()
 
-        return watched
+def _around_async(
+    close: Callable[[], Awaitable[None]], inner: Any, record: Any
+) -> Callable[[], Awaitable[None]]:
+    """The same, awaited."""
 
-    def around_async(self, close: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """The same, awaited."""
+    async def watched() -> None:
+        try:
+            await close()
+        finally:
+            if inner() is None:
+                emit.attendant.put(record.abandoned)
+            else:
+                record.closed()
 
-        async def watched() -> None:
-            try:
-                await close()
-            finally:
-                self._closed()
-
-        return watched
+    return watched
 
 
 class Sending:

@@ -12,11 +12,10 @@ from functools import lru_cache, partial
 from inspect import iscoroutinefunction
 from time import perf_counter_ns
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from longpole import health, settings
 from longpole.body import follow
-from longpole.context import W3C
 from longpole.record import Record, current
 
 _PRIVATE_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".svc")
@@ -120,20 +119,21 @@ def _hooks_of(http_client: Any) -> list[tuple[list[Any], Any]]:
     return [(http_client.trace_configs, trace_config())]
 
 
-def sending(headers: MutableMapping[str, str], host: str, num_bytes: int | None) -> Record | None:
+def sending(headers: MutableMapping[str, str], host: str, num_bytes: int | None) -> None:
     """A request of the current call goes out: an attempt, which carries the trace id.
 
     Args:
         headers: of the request; gets ``traceparent``.
         host: where it goes.
         num_bytes: size of its body, if known.
-
-    Returns:
-        the record of the call, ``None`` outside one.
     """
     record = current.get()
-    if record is None or not record.is_being_made:
-        return None
+    if record is not None and record.is_being_made:
+        _attempt(record, num_bytes)
+        _tell(headers, host, record)
+
+
+def _attempt(record: Record, num_bytes: int | None) -> None:
     try:
         exchange = record.exchange
         if exchange.is_redirected:  # the same attempt goes on elsewhere
@@ -143,16 +143,26 @@ def sending(headers: MutableMapping[str, str], host: str, num_bytes: int | None)
             record.call.attempt(now_ns)
             exchange.attempt(now_ns)
             exchange.request_bytes = num_bytes
-        if "traceparent" not in headers and _is_told(host):
-            W3C.inject(headers, record.context)
+    except Exception as error:  # noqa: BLE001 - counted; the request goes out
+        health.swallow("request hook", error)
+
+
+def _tell(
+    headers: MutableMapping[str, str], host: str, record: Record, *, is_untold: bool = False
+) -> None:
+    """Give a host that may know it the trace id, as W3C Trace Context writes it."""
+    try:
+        policy = settings.current().propagate
+        is_wanted = policy == "always" or (policy != "never" and is_private(host))
+        if is_wanted and (is_untold or "traceparent" not in headers):
+            of = record.span.get_span_context()
+            if of.is_valid:
+                flags = int(of.trace_flags)
+                headers["traceparent"] = f"00-{of.trace_id:032x}-{of.span_id:016x}-{flags:02x}"
+                if of.trace_state:
+                    headers["tracestate"] = of.trace_state.to_header()
     except Exception as error:  # noqa: BLE001 - counted; the request goes out as it was
         health.swallow("request hook", error)
-    return record
-
-
-def _is_told(host: str) -> bool:
-    policy = settings.current().propagate
-    return policy == "always" or (policy != "never" and is_private(host))
 
 
 def answered(
@@ -185,8 +195,9 @@ def answered(
 
 _connections: "WeakSet[Any]" = WeakSet()
 """Connections that have answered a recorded call, as long as their pools keep them."""
-_open_to: "WeakValueDictionary[tuple[str, int | None], Any]" = WeakValueDictionary()
+_open_to: "dict[tuple[str, int | None], ref[Any]]" = {}
 """The last of them by host and port."""
+_MAX_OPEN = 1024
 
 
 def _hooks_for(http_client: Any) -> tuple[Any, Any]:
@@ -195,37 +206,49 @@ def _hooks_for(http_client: Any) -> tuple[Any, Any]:
 
 
 def _request(request: Any) -> None:
-    record = _sent(request)
-    if record is not None:
+    record = current.get()
+    if record is not None and record.is_being_made and _sent(request, record):
         request.extensions.setdefault("trace", record.exchange.trace)
 
 
 async def _request_async(request: Any) -> None:
-    record = _sent(request)
-    if record is not None:
+    record = current.get()
+    if record is not None and record.is_being_made and _sent(request, record):
         request.extensions.setdefault("trace", record.exchange.trace_async)
 
 
-def _sent(request: Any) -> Record | None:
-    """The record of the call, where the connection's steps are to be traced.
+def _sent(request: Any, record: Record) -> bool:
+    """A request goes out; ``True`` where the connection's steps are to be traced.
 
     Tracing costs about a tenth of a call, so it is left out while a connection to the host is
     known to be open: the request most likely takes that one.
     """
-    size, url = request.headers.get("content-length", ""), request.url
-    record = sending(request.headers, url.host, int(size) if size.isdecimal() else None)
-    return record if (url.host, url.port) not in _open_to else None
+    num_bytes, is_told = None, False
+    for name, value in request.headers.raw:  # to ask for one by its name decodes them all
+        lower = name.lower()
+        if lower == b"content-length":
+            num_bytes = int(value) if value.isdigit() else None
+        elif lower == b"traceparent":
+            is_told = True
+    _attempt(record, num_bytes)
+    url = request.url
+    server = record.exchange.server = (url.host, url.port)
+    if not is_told:
+        _tell(request.headers, server[0], record, is_untold=True)
+    known = _open_to.get(server)
+    return known is None or known() is None
 
 
 def _response(response: Any) -> None:
-    record = answered(
-        response.status_code, response.headers.raw, is_redirect=response.has_redirect_location
-    )
-    if record is None:
+    record = current.get()
+    if record is None or not record.is_being_made:
         return
+    status = response.status_code
+    is_redirect = status // 100 == 3 and response.has_redirect_location
+    answered(status, response.headers.raw, is_redirect=is_redirect)
     try:
         _note_connection(response, record)
-        if record.is_raw and not response.is_error and not response.has_redirect_location:
+        if record.is_raw and status < 400 and not is_redirect:
             follow(response, record)
     except Exception as error:  # noqa: BLE001 - counted; the body is the application's
         health.swallow("body", error)
@@ -235,10 +258,16 @@ def _note_connection(response: Any, record: Record) -> None:
     stream = response.extensions.get("network_stream")
     if stream is None:
         return
-    if record.exchange.is_new_connection is None:
-        record.exchange.is_new_connection = stream not in _connections
-    _connections.add(stream)
-    _open_to[response.url.host, response.url.port] = stream
+    exchange = record.exchange
+    known = _open_to.get(exchange.server)
+    is_known = known is not None and known() is stream
+    if exchange.is_new_connection is None:
+        exchange.is_new_connection = not is_known and stream not in _connections
+    if not is_known:
+        _connections.add(stream)
+        if len(_open_to) >= _MAX_OPEN:
+            _open_to.clear()
+        _open_to[exchange.server] = ref(stream)
 
 
 async def _response_async(response: Any) -> None:

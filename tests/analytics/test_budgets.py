@@ -116,7 +116,7 @@ def test_verdicts_wait_for_the_interval():
 def test_kinds_of_requests_are_looked_at_apart():
     (found,) = check(requests(), [budget("prefill", 400.0)]).checked
     by = {part.state: part for part in found.by_state}
-    assert set(by) == {"warm", "cold", "cached", "uncached", "tool", "no_tool"}
+    assert set(by) == {"warm", "cold", "cached", "uncached", "tool", "no_tool"}  # no slo_class
     for one, other in (("warm", "cold"), ("cached", "uncached"), ("tool", "no_tool")):
         assert by[one].over.n + by[other].over.n == found.whole.over.n == 1000
         assert by[one].over.k + by[other].over.k == found.whole.over.k
@@ -157,7 +157,76 @@ def test_the_composed_quantile_is_not_the_sum():
     assert composed.sum_ms == 2000.0
     assert composed.at.value == 1010.0
     assert composed.whole.value == 1020.0
+    assert [part.state for part in composed.by_state] == ["tool"]  # all have a tool's time
     assert check(table, both[:1]).composed == ()
+
+
+def worked():
+    """Eight hundred requests, all of them known by hand: half cold, a quarter offline."""
+    rows = []
+    for k in range(800):
+        is_cold, place = k % 2 == 0, (k // 2) % 100  # each kind has its 100 values four times
+        prefill = 1000.0 + place if is_cold else 100.0 + place
+        retrieval = 300.0 - place
+        rows.append(
+            {
+                "route": "r",
+                "is_cold": is_cold,
+                "slo_class": "offline" if k >= 600 else "interactive",
+                "prefill_ms": prefill,
+                "retrieval_ms": retrieval,
+                "ttft_ms": prefill + retrieval,
+                "e2e_ms": prefill + retrieval + 50.0,
+            }
+        )
+    return from_flat(pl.DataFrame(rows))
+
+
+def test_the_composed_quantile_of_each_kind_is_its_own():
+    """Within a kind the two stages are opposed, so that together they never vary."""
+    both = [budget("prefill", 500.0, route="r"), budget("retrieval", 500.0, route="r")]
+    (composed,) = check(worked(), both).composed
+    assert composed.at.value == 1300.0
+    assert composed.sum_ms == 1089.0 + 295.0  # rank 760 of 800: the 90th cold value, the 95th
+    by = {part.state: part for part in composed.by_state}
+    assert set(by) == {"cold", "warm", "foreground", "background"}
+    assert (by["cold"].at.value, by["cold"].n) == (1300.0, 400)
+    assert (by["warm"].at.value, by["warm"].n) == (400.0, 400)
+    assert by["warm"].sum_ms == 194.0 + 295.0
+    assert (by["background"].n, by["foreground"].n) == (200, 600)
+
+
+def test_a_kind_may_have_budgets_of_its_own_to_compose():
+    ours = [
+        budget("prefill", 2000.0, state="cold", route="r"),
+        budget("retrieval", 500.0, route="r"),
+        budget("ttft", 500.0, route="r"),
+    ]
+    found = check(worked(), ours)
+    assert found.composed == ()  # only one stage has a budget for all requests
+    (whole,) = [each for each in found.checked if each.budget.stage == "ttft"]
+    assert whole.whole.over[:2] == (400, 800)
+    assert whole.whole.burn == pytest.approx(0.5 / 0.05)
+    assert whole.whole.above_ms == 400 * 800.0
+    state = {part.state: part.over.value for part in whole.by_state}
+    assert state == {"cold": 1.0, "warm": 0.0, "foreground": 0.5, "background": 0.5}
+
+
+def test_owners_answer_for_what_is_theirs():
+    ours = [
+        budget("prefill", 500.0, route="r")._replace(owner="platform"),
+        budget("retrieval", 500.0, route="r")._replace(owner="search"),
+        budget("e2e", 5000.0, route="r")._replace(owner="platform"),
+        budget("ttft", 1200.0, route="r")._replace(owner=None),
+    ]
+    owners = check(worked(), ours).owners
+    assert [each.owner for each in owners] == ["platform", "search", None]
+    platform, search, nobody = owners
+    assert (platform.num_budgets, platform.num_over) == (2, 1)
+    assert platform.worst.budget.stage == "prefill"
+    assert platform.above_ms == sum(500.0 + place for place in range(100)) * 4
+    assert (search.num_over, search.above_ms) == (0, 0.0)
+    assert nobody.num_over == 1
 
 
 def test_weights_count():
@@ -211,6 +280,17 @@ def test_the_command_prints_a_table(files):
     assert "platform" in answer
     assert "together p95" in answer
     assert "cold" in answer
+
+
+def test_the_command_shows_an_owner_and_what_is_hers(files):
+    config, table = files
+    document = json.loads(run(table, "--config", config, "--owner", "search", "--json").stdout)
+    assert [b["owner"] for b in document["budgets"]] == ["search"]
+    assert [o["owner"] for o in document["owners"]] == ["search"]
+    assert "platform: 1 of 1 budgets over" in run(table, "--config", config).stdout
+    assert "owners are app, platform, search" in str(
+        run(table, "--config", config, "--owner", "x").exception
+    )
 
 
 def test_the_command_says_what_is_wrong(files, tmp_path, monkeypatch):

@@ -160,6 +160,8 @@ def test_content_and_people_are_treated_as_the_policy_says():
     spans += [prompts[:20], [*prompts[:1], ("b.hash", 1)], [("gen_ai.prompt", 7), ("p", False)]]
     assert_equal(made(*spans))
     assert_equal(made(*spans, scope=keys.SCOPE_SDK))
+    people = [f"{i % 1500}{i % 2 * '-of-the-shop'}" for i in range(4500)]  # not all remembered
+    assert_equal(made(*([("user.id", person)] for person in people)))
 
 
 @pytest.mark.parametrize("num", [15, 30])

@@ -164,9 +164,18 @@ def stored(tmp_path, otlp):
 def test_a_database_is_opened_and_left_as_it_is(stored):
     before = stored.read_bytes()
     check = examine(db=stored.parent)["database"]
-    assert (check.status, "1 of 1 files open, schema 4" in check.detail) == ("ok", True)
+    assert (check.status, "1 of 1 files open, schema 5" in check.detail) == ("ok", True)
     assert stored.read_bytes() == before
     assert {path.name for path in stored.parent.iterdir()} == {stored.name, "lock"}
+
+
+def test_spans_that_could_not_be_stored_are_told(stored):
+    path = stored.parent / "rejected.jsonl"
+    path.touch()
+    assert "rejected spans" not in examine(db=stored.parent)
+    path.write_text("{}\n{}\n")
+    check = examine(db=stored.parent)["rejected spans"]
+    assert (check.status, check.detail) == ("warn", f"2 could not be stored: {path}")
 
 
 def test_a_database_of_a_newer_longpole_fails(stored):

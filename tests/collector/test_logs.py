@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,12 +19,14 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 )
 
 from longpole.errors import BadInput
-from longpole_collector.decode import Compression, Format, TooLarge
+from longpole_collector.decode import Compression, Format, Received, TooLarge
 from longpole_collector.decode.logs import LogEvent, parse_logs
 from longpole_collector.events import JOINED
 from longpole_collector.health import Health
 from longpole_collector.signals import LOGS, METRICS, TRACES, Export, take
+from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.remote import RemoteReader
+from longpole_collector.writer import Writer
 
 TRACE, SPAN = "ab" * 16, "cd" * 8
 DATA = Path(__file__).parent / "data"
@@ -267,3 +270,24 @@ def test_events_sent_to_a_door_are_joined_whichever_comes_first(
         "longpole_pending_events 0",
     ):
         assert line in metrics.splitlines()
+
+
+def test_all_events_are_joined_at_once_though_many_wait_for_a_span(capture, tmp_path, monkeypatch):
+    """Those without a span come first and hold up none; a span gets all of its events together."""
+    monkeypatch.setattr("longpole_collector.stores.events._MAX_ROWS", 4)
+    store = DuckStore(tmp_path / "data")
+    writer = Writer(store, None)
+    now_ns = time.time_ns()
+    lonely = [record(traceId=f"{number:032x}") for number in range(1, 7)]
+    body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": lonely}]}]}).encode()
+    writer.write_events([Received(body, Format.JSON, now_ns)])
+    writer.write_events([Received(capture("openai-v2"), Format.PROTOBUF, now_ns + 1)])
+    traces = Received(capture("openai-v2", "traces"), Format.PROTOBUF, now_ns)
+    writer.write(writer.read([traces]))
+    writer.settle(everything=True)
+    assert writer.health.total("events_joined") == 19
+    (found,) = store.sql(
+        f"SELECT count(*) AS n FROM spans WHERE list_contains(flags, '{JOINED}')"
+    ).to_pylist()
+    assert found == {"n": 6}
+    store.close()

@@ -2,19 +2,25 @@
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import floats, integers, lists, one_of, sampled_from
 
 from longpole_analytics import minutes as truth
 from longpole_analytics.frames import spans_from_table
 from longpole_collector.housekeeping import tidy
 from longpole_collector.stores import minutes as module
-from longpole_collector.stores import open_reader
+from longpole_collector.stores import open_reader, sealed
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.keeping import Retention, forget_person, rewrite
+from longpole_collector.stores.migrations import schema_of
 from longpole_collector.stores.minutes import refresh
+from longpole_collector.stores.schema import MINUTES
 from longpole_collector.writer import Writer
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -172,6 +178,62 @@ def test_a_rewritten_day_keeps_its_counts_and_takes_late_ones(store, writer):
     writer.settle(everything=True)
     refresh(store, LATER_NS)
     assert counted(store) == expected(store)
+
+
+def made(writer, lengths_ns):
+    """Calls of one slice with these lengths, in one minute."""
+    (call,) = [span for span in captured() if span.is_model_call and span.end_ns is not None][:1]
+    start_ns = call.start_ns // MINUTE_NS * MINUTE_NS
+    writer.write_spans(
+        [
+            call._replace(
+                trace_id=f"{number + 1:032x}",
+                parent_id=None,
+                response_id=None,
+                start_ns=start_ns + number,
+                end_ns=start_ns + number + length_ns,
+            )
+            for number, length_ns in enumerate(lengths_ns)
+        ]
+    )
+    writer.settle(everything=True)
+    refresh(writer._store, LATER_NS)
+
+
+LENGTHS_MS = one_of(
+    integers(0, 3 * 10**9).map(lambda ns: ns / 1e6),
+    integers(10**9, 10**9 + 10**7).map(lambda ns: ns / 1e6),  # near each other
+    floats(-1e12, 1e12),
+    sampled_from((0.0, -0.0, 1e-7, 2**52 / 1e6, (2**53 + 2) / 1e6, 1 / 3)),
+)
+
+
+@settings(deadline=None)
+@given(lists(lists(LENGTHS_MS, min_size=1, max_size=5), min_size=1, max_size=20), integers(-9, 9))
+def test_a_rewritten_day_tells_the_very_counts(counted_ms, off_ns):
+    rows = [
+        (
+            *(number * MINUTE_NS, 1, "shop", None, None, None, "e2e_ms", number, len(values)),
+            sum(round(value * 1e6) for value in values) + (off_ns if len(values) > 2 else 0),
+            *(min(values), max(values)),
+        )
+        for number, values in enumerate(counted_ms)
+    ]
+    with duckdb.connect() as connection:
+        for name in (MINUTES.name, "packed"):
+            connection.execute(f"CREATE TABLE {name} ({schema_of(MINUTES)})")
+        marks = ", ".join("?" * len(rows[0]))
+        connection.executemany(f"INSERT INTO {MINUTES.name} VALUES ({marks})", rows)
+        written = sealed.written(connection, "memory", MINUTES)
+        connection.execute(f"INSERT INTO packed BY NAME {written}")
+        found = connection.execute(f"SELECT {sealed.read(MINUTES)} FROM packed").fetchall()
+    assert sorted(found, key=itemgetter(0)) == rows
+
+
+def test_a_sum_beyond_64_bits_is_as_large_as_can_be(store, writer):
+    made(writer, [5 * 10**17 + number for number in range(30)])
+    (row,) = store.sql("SELECT num, sum_ms FROM minutes WHERE metric = 'e2e_ms'").to_pylist()
+    assert row == {"num": 30, "sum_ms": (2**63 - 1) / 1e6}
 
 
 def test_a_forgotten_person_is_counted_no_more(store, writer):

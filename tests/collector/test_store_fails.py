@@ -1,8 +1,9 @@
 """While the store fails the doors are shut, and what they had said yes to is stored afterwards."""
 
 import os
+import shutil
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from threading import Event, Thread
 
 import duckdb
@@ -12,9 +13,11 @@ import pytest
 from longpole_collector.decode import Format, Received
 from longpole_collector.stores import open_reader
 from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.stores.schema import SPANS, to_arrow
 from longpole_collector.wal import Position
 from longpole_collector.writer import Writer
 
+DAY_NS = 86_400 * 1_000_000_000
 PROTOBUF = {"content-type": "application/x-protobuf"}
 RENAME = "ALTER TABLE {}.{} RENAME TO {}"
 
@@ -174,4 +177,66 @@ def test_a_file_that_a_query_still_holds_is_attached_again_later(tmp_path, otlp,
     expected = {Position(1, 10): {"saved"}, Position(1, 20): {"saved", "lost"}}
     place = store.stored()
     assert stored(store) == expected[place]
+    store.close()
+
+
+def test_a_kill_after_a_failed_save_of_two_days_leaves_no_span_behind(tmp_path, otlp, monkeypatch):
+    """Letting go of the second file saves it, but the place it tells must not pass the first."""
+    store = DuckStore(tmp_path / "data")
+    now_ns = time.time_ns()
+
+    def write(name, received_ns, place):
+        received = Received(otlp.body([otlp.span(name=name)]), Format.PROTOBUF, received_ns)
+        writer.write(writer.read([received]), place)
+
+    writer = Writer(store, None)
+    write("saved", now_ns - DAY_NS, Position(1, 10))
+    store.save()
+    write("yesterday", now_ns - DAY_NS, Position(1, 20))
+    write("today", now_ns, Position(1, 30))
+    real, num_saved = store.days.save, iter(range(9))
+    for fails_at in (0, 1):
+        num_saved = iter(range(9))
+
+        def save(day, fails_at=fails_at, num_saved=num_saved):
+            if next(num_saved) == fails_at:
+                raise duckdb.IOException("disk")
+            real(day)
+
+        monkeypatch.setattr(store.days, "save", save)
+        with pytest.raises(duckdb.IOException):
+            store.save()
+        killed = tmp_path / f"killed {fails_at}"
+        shutil.copytree(tmp_path / "data", killed)
+        with closing(DuckStore(killed)) as left:
+            assert left.stored() == Position(1, 10)
+            assert "saved" in stored(left)
+        write("yesterday", now_ns - DAY_NS, Position(1, 20))
+        write("today", now_ns, Position(1, 30))
+    monkeypatch.setattr(store.days, "save", real)
+    store.close()
+    with closing(DuckStore(tmp_path / "data")) as again:
+        assert again.stored() == Position(1, 30)
+        assert stored(again) == {"saved", "yesterday", "today"}
+
+
+def test_of_two_days_the_place_is_right_though_the_clock_went_back(tmp_path, otlp, monkeypatch):
+    """Saved is the older day, with the later place; then the process dies."""
+    store = DuckStore(tmp_path / "data")
+    for number, received_ns in enumerate((DAY_NS * 20_000, DAY_NS * 19_999)):
+        rows = to_arrow(SPANS, [otlp.canonical(otlp.span())[0]._replace(received_ns=received_ns)])
+        store.insert(rows, Position(1, 10 * (number + 1)))
+    real = store.days.save
+
+    def save(day):
+        real(day)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store.days, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        store.save()
+    shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    with closing(DuckStore(tmp_path / "killed")) as left:
+        assert left.stored() == Position(0, 0)
+    monkeypatch.setattr(store.days, "save", real)
     store.close()

@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 from longpole.cli import main
 from longpole.errors import BadInput
+from longpole_collector.content import Policy, Scrubber, load_key
 from longpole_collector.decode import Format, TooLarge, check
+from longpole_collector.health import Health
 from longpole_collector.housekeeping import tidy
 from longpole_collector.stores import open_reader
 from longpole_collector.stores.duckdb import DuckStore
@@ -67,6 +69,27 @@ def test_a_user_is_forgotten_and_nobody_else(kept):
     done = run("prune", "--user", "ann", "--db", kept, "--json")
     assert (done["num_traces"], done["days"]) == (1, [])
     assert names(kept) == ["bob"]
+
+
+def test_a_users_rejected_spans_are_forgotten_and_nobody_elses(kept):
+    """Those that carry the pseudonym, and those of traces that do, in the store or in the file."""
+    scrubber = Scrubber(Policy(key=load_key(kept)), Health())
+    reader = open_reader(db=kept)
+    ((hi, lo),) = (
+        (int(row["trace_id"][:16], 16), int(row["trace_id"][16:], 16))
+        for row in reader.sql("SELECT trace_id FROM spans WHERE name = 'ann'").to_pylist()
+    )
+    reader.close()
+    traces = {"told": (5, 5), "same trace": (5, 5), "stored": (hi, lo), "other": (7, 7)}
+    lines = {
+        name: json.dumps({"error": name, "span": {"trace_hi": pair[0], "trace_lo": pair[1]}})
+        for name, pair in traces.items()
+    }
+    lines["told"] = lines["told"].replace("told", scrubber.pseudonym("ann"))
+    path = kept / "rejected.jsonl"
+    path.write_text("".join(f"{line}\n" for line in (*lines.values(), "cut sh")))
+    run("prune", "--user", "ann", "--db", kept, "--json")
+    assert path.read_text().splitlines() == [lines["other"], "cut sh"]
 
 
 def test_compacting_keeps_every_span(kept):

@@ -28,6 +28,7 @@ CALLS = [
     "uncached_input_tokens",
     "cached_input_tokens",
     "cache_write_tokens",
+    "cache_write_1h_tokens",
     "output_tokens",
     "reasoning_tokens",
     "first_chunk_ms",
@@ -64,6 +65,9 @@ CALLS = [
     "error_type",
     "stream_state",
     "cost_usd",
+    "price_version",
+    "reported_cost_usd",
+    "reported_currency",
     "flags",
 ]
 TRACES = [

@@ -2,6 +2,7 @@ import asyncio
 import os
 import random
 import threading
+import time
 
 import pytest
 
@@ -109,7 +110,8 @@ def test_after_a_failed_write_the_log_goes_on_in_a_new_segment(tmp_path, monkeyp
 
 
 def item(num_spans: int = 1) -> Item:
-    return Item(Signal.TRACES, Received(b"", Format.JSON, 1), num_spans, 10, START)
+    received = Received(b"", Format.JSON, time.time_ns())
+    return Item(Signal.TRACES, received, num_spans, 10, START)
 
 
 def fail(item: Item) -> None:

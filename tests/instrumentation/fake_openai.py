@@ -87,6 +87,13 @@ STREAMS: dict[str, list[Event]] = {
 USAGE_OF: dict[str, dict[str, Any] | None] = {
     "one-token": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6},
     "no-usage": None,
+    "priced": {**USAGE, "cost": 0.00014, "is_byok": False, "cost_details": {}},
+    "own-key": {
+        **USAGE,
+        "cost": 0.00001,
+        "is_byok": True,
+        "cost_details": {"upstream_inference_cost": 0.00013},
+    },
     "beside": {
         "prompt_tokens": 32,
         "completion_tokens": 9,

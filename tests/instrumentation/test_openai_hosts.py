@@ -8,6 +8,7 @@ from truth import only, untimed
 
 import longpole
 from longpole.providers import openai as provider
+from longpole.reported import reported_cost
 from longpole.testing import Spans
 from longpole.vocab import keys
 
@@ -99,6 +100,32 @@ def test_cache_hits_at_the_top_level_are_read(client: openai.OpenAI, spans: Span
     assert (found[keys.INPUT_TOKENS], found[keys.CACHED_INPUT_TOKENS]) == (1456, 1280)
 
 
+@pytest.mark.parametrize("model", ["priced", "own-key"])
+def test_a_cost_in_the_usage_is_told(client: openai.OpenAI, spans: Spans, model: str) -> None:
+    stream(client, model)
+    client.chat.completions.create(model=model, messages=MESSAGES)
+    told = [dict(span.attributes or {})[keys.REPORTED_COST] for span in spans]
+    assert told == [pytest.approx(0.00014)] * 2
+
+
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        ({}, None),
+        ({"cost": 0}, 0.0),
+        ({"cost": -1.0}, None),
+        ({"cost": float("nan")}, None),
+        ({"cost": "0.1"}, None),
+        ({"cost": True}, None),
+        ({"cost_in_usd_ticks": 25_000_000}, 0.0025),
+        ({"cost": {"input_tokens_cost": 0.1, "total_cost": 0.4}}, 0.4),
+        ({"cost": 0.1, "is_byok": True}, None),
+    ],
+)
+def test_only_money_is_a_cost(usage: dict[str, Any], cost: float | None) -> None:
+    assert reported_cost(usage) == cost
+
+
 def test_counts_that_are_none_are_unknown(client: openai.OpenAI, spans: Spans) -> None:
     stream(client, "absurd")
     client.chat.completions.create(model="absurd", messages=MESSAGES)
@@ -149,3 +176,13 @@ def test_what_is_added_to_the_body_counts(client: openai.OpenAI, spans: Spans) -
         model="plain", messages=MESSAGES, extra_body={"temperature": 0.25}
     )
     assert only(spans)[keys.REQUEST_TEMPERATURE] == 0.25
+
+
+def test_a_client_that_is_moved_to_another_host_says_the_new_one(
+    client: openai.OpenAI, server: Any, spans: Spans
+) -> None:
+    for host in ("127.0.0.1", "localhost", "127.0.0.1"):
+        client.base_url = server.base_url.replace("127.0.0.1", host)
+        client.embeddings.create(model="e", input="x")
+    hosts = [(span.attributes or {})[keys.SERVER_ADDRESS] for span in spans]
+    assert hosts == ["127.0.0.1", "localhost", "127.0.0.1"]

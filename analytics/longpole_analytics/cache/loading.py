@@ -10,7 +10,7 @@ import polars as pl
 
 from longpole.vocab import keys
 from longpole_analytics.cache.lookups import table_of
-from longpole_analytics.cache.prompts import columns_of
+from longpole_analytics.cache.prompts import KEYS, columns_of
 from longpole_analytics.loading import PAGE_ROWS, Source, flat_table, opened, select, view_rows
 
 if TYPE_CHECKING:
@@ -25,6 +25,13 @@ def _has(*names: str) -> str:
 
 _IS_LOOK: Final = _has(keys.APP_CACHE_KIND, keys.APP_CACHE_HIT)
 _IS_STATE: Final = _has(keys.BRANCH_STATE, keys.SPECULATION_STATE)
+_IS_LONG_WRITE: Final = f"(is_model_call AND {_has(keys.CACHE_WRITE_1H_TOKENS)})"
+_IS_PROMPT: Final = (
+    f"(is_model_call AND ({_has(*KEYS)} OR "
+    "len(list_filter(map_keys(attributes), lambda k: "
+    f"starts_with(k, '{keys.PROMPT_SEGMENT_PREFIX}'))) > 0))"
+)
+"""A call that tells something of its prompt: most applications have none, and reading is slow."""
 
 
 _TREE: Final = ["trace_id", "span_id", "parent_id"]
@@ -66,25 +73,50 @@ def load_calls(
         return Calls(chosen, pl.DataFrame(schema={"start_ns": pl.Int64}), None)
     reader = opened(source)
     try:
-        calls = view_rows(reader, "calls", since_ns, until_ns).sort("start_ns", "span_id").rechunk()
-        outcomes = view_rows(reader, "traces", since_ns, until_ns).select("trace_id", "outcome")
-        around = _around(calls)
-        told = _paged(reader, _COLUMNS, f"(is_model_call OR {_IS_LOOK})", around)
-        states = _paged(reader, "trace_id, span_id, start_ns, attributes", _IS_STATE, around)
-        marked = f"trace_id IN (SELECT trace_id FROM spans WHERE {_IS_STATE})"  # noqa: S608 - ours
-        tree = _paged(reader, "trace_id, span_id, parent_id, start_ns", marked, around)
+        return calls_of(reader, where=where, since_ns=since_ns, until_ns=until_ns)
     finally:
         reader.close()
+
+
+def calls_of(
+    reader: Reader,
+    *,
+    where: str | None = None,
+    since_ns: int | None = None,
+    until_ns: int | None = None,
+    has_prompts: bool = True,
+) -> Calls:
+    """As :func:`load_calls`, of a store that is open and stays so.
+
+    Without prompts nothing is known of why one missed, but all of what caches save and cost.
+    """
+    calls = view_rows(reader, "calls", since_ns, until_ns).sort("start_ns", "span_id").rechunk()
+    outcomes = view_rows(reader, "traces", since_ns, until_ns).select("trace_id", "outcome")
+    around = _around(calls)
+    is_needed = _IS_PROMPT if has_prompts else _IS_LONG_WRITE
+    is_told = f"(is_model_call OR {_IS_LOOK})" if _any(reader, is_needed, around) else _IS_LOOK
+    told = _paged(reader, _COLUMNS, is_told, around)
+    states = _paged(reader, "trace_id, span_id, start_ns, attributes", _IS_STATE, around)
+    marked = f"trace_id IN (SELECT trace_id FROM spans WHERE {_IS_STATE})"  # noqa: S608 - ours
+    tree = _paged(reader, "trace_id, span_id, parent_id, start_ns", marked, around)
     attributes = [_plain(each) for each in told["attributes"].to_list()]
     facts = told.select("trace_id", "span_id").hstack(columns_of(attributes))
     own = _of_calls(facts.filter(told["is_model_call"]), told, set(calls["span_id"]))
     at = ["trace_id", "span_id"]
-    calls = calls.join(own, on=at, how="left", maintain_order="left")
+    calls = _with(calls, own, at)
     calls = calls.join(_states(states, tree), on=at, how="left", maintain_order="left")
     is_look = [keys.APP_CACHE_KIND in each or keys.APP_CACHE_HIT in each for each in attributes]
     looks = [each for each, is_one in zip(attributes, is_look, strict=True) if is_one]
     steps = told.filter(pl.Series(is_look, dtype=pl.Boolean))
     return Calls(select(calls, where), table_of(steps, looks), outcomes)
+
+
+def _with(calls: pl.DataFrame, facts: pl.DataFrame, at: list[str]) -> pl.DataFrame:
+    """The calls with further facts; of what both tell the calls know better."""
+    found = calls.join(facts, on=at, how="left", maintain_order="left", suffix="__told")
+    both = [name for name in found.columns if f"{name}__told" in found.columns]
+    better = [pl.coalesce(name, f"{name}__told").alias(name) for name in both]
+    return found.with_columns(better).drop(f"{name}__told" for name in both)
 
 
 def _of_calls(facts: pl.DataFrame, told: pl.DataFrame, calls: set[str]) -> pl.DataFrame:
@@ -116,6 +148,11 @@ def _around(calls: pl.DataFrame) -> tuple[int, int]:
         return 0, -1
     starts = calls["start_ns"]
     return int(starts.min()) - _HOUR_NS, int(starts.max()) + _HOUR_NS  # type: ignore[arg-type]
+
+
+def _any(reader: Reader, condition: str, around: tuple[int, int]) -> bool:
+    query = f"SELECT 1 AS one FROM spans WHERE {condition} AND start_ns BETWEEN ? AND ? LIMIT 1"  # noqa: S608 - ours
+    return bool(reader.sql(query, [*around]).num_rows)
 
 
 def _paged(reader: Reader, columns: str, condition: str, around: tuple[int, int]) -> pl.DataFrame:

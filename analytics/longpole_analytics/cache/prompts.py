@@ -21,6 +21,8 @@ _FIXED: Final = {
     keys.PROMPT_KEY_ID: "prompt_key_id",
     keys.CACHE_WRITE_1H_TOKENS: "cache_write_1h_tokens",
 }
+KEYS: Final = tuple(_FIXED)
+"""Attributes of a call that tell of its prompt, besides those of its segments."""
 _NUMBERS: Final = ("prompt_num_blocks", "cache_write_1h_tokens")
 MESSAGES: Final = "messages"
 

@@ -128,6 +128,16 @@ def loads(text: str) -> Memory:
         raise BadInput(f"the state of the alerts cannot be read: {error}") from error
 
 
+def rewound(memory: Memory, minute: int) -> Memory:
+    """The memory of a clock that was set back: the alerts stand as they are, before ``minute``.
+
+    Without it an alert could change only when the clock had come to where it was.
+    """
+    if minute >= memory.minute:
+        return memory
+    return Memory(minute - 1, {key: kept[-1:] for key, kept in memory.alerts.items()})
+
+
 def alert_key(objective: Objective, rule: Rule) -> str:
     """The name of a rule's alert in the memory."""
     return f"{objective.id}/{rule.severity}/{rule.long_min}/{rule.short_min}"

@@ -23,6 +23,7 @@ from longpole_collector.dialects.base import (
     count,
     flag,
     number,
+    paid,
     seconds_ms,
     seconds_ns,
     seconds_or_ns,
@@ -43,6 +44,7 @@ PYTHON: Final = 9
 """Any other: Python converts each distinct value once."""
 WORDS: Final = 11
 """The flags a span states, by Python."""
+PAID: Final = 12
 REFUSE: Final = 10
 """A span with such a key is odd."""
 
@@ -52,6 +54,7 @@ NATIVE: Final[dict[Callable[[Any], Any], int]] = {
     count: COUNT,
     attempts: ATTEMPTS,
     number: NUMBER,
+    paid: PAID,
     seconds_ns: SECONDS_NS,
     seconds_ms: SECONDS_MS,
     seconds_or_ns: SECONDS_OR_NS,
@@ -167,6 +170,8 @@ def convert(buf: Bytes, converter: int, kind: int, value: int) -> tuple[int, int
             return LEFT, 0
     if converter == NUMBER:
         return TAKEN, as_bits(real)
+    if converter == PAID:
+        return (LEFT, 0) if real == 0 else (TAKEN, as_bits(real))
     if real > MAX_SECONDS:
         return ODD, 0
     if converter == SECONDS_MS:

@@ -25,6 +25,7 @@ from longpole_collector.bulk.wire import (
     jit,
     number_of,
     same,
+    word64,
 )
 
 # kinds of a value that was converted in Python, beside those of ``wire``
@@ -136,6 +137,10 @@ class Persons(NamedTuple):
 
     text: Bytes
     """JSON strings of :data:`PSEUDONYM_BYTES` each."""
+    values: Ints
+    """The id that each stands for, packed."""
+    recent: Small
+    """Hash of an id -> number of a pseudonym that may be its; -1 for none."""
     used: Ints
     base: Ints
     """Where ``text`` is in the arena, packed without a length, once it is there."""
@@ -240,6 +245,19 @@ def _number_of_double(bits: int, doubles: Doubles) -> int:
 
 
 @inline
+def _hash(buf: Bytes, start: int, size: int) -> int:
+    """Of the ends of a text; the calls of one trace are near each other, so few collide."""
+    mixed = np.uint64(size)
+    if size >= 8:
+        mixed ^= np.uint64(word64(buf, start)) * np.uint64(0xC2B2AE3D27D4EB4F)
+        mixed ^= np.uint64(word64(buf, start + size - 8))
+    else:
+        for i in range(size):
+            mixed = (mixed << np.uint64(8)) ^ np.uint64(buf[start + i])
+    return np.int64((mixed * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40))
+
+
+@inline
 def _pseudonym(buf: Bytes, value: int, persons: Persons) -> int:
     """Number of the pseudonym of a plain id; -1 if Python must look, see ``content.Scrubber``."""
     start, size = value >> OFFSET_BITS, value & LENGTH_MASK
@@ -254,12 +272,15 @@ def _pseudonym(buf: Bytes, value: int, persons: Persons) -> int:
         or not is_utf8(buf, start, size)
     ):
         return -1
-    before = persons.used[1]
-    is_as_long = before != 0 and before & LENGTH_MASK == size
-    if is_as_long and same(buf, before >> OFFSET_BITS, buf, start, size):
-        return number - 1
+    slot = _hash(buf, start, size) & (len(persons.recent) - 1)
+    before = np.int64(persons.recent[slot])
+    if before >= 0:
+        known = persons.values[before]
+        if known & LENGTH_MASK == size and same(buf, known >> OFFSET_BITS, buf, start, size):
+            return before
+    persons.recent[slot] = number
+    persons.values[number] = value
     persons.used[0] = number + 1
-    persons.used[1] = value
     digest_with(persons.states, buf, start, size, persons.state, persons.words)
     at = number * PSEUDONYM_BYTES
     text = persons.text

@@ -47,6 +47,8 @@ _MAX_TEXT_BYTES: Final = 1 << 31
 _MAX_ROOM_BYTES: Final = 16 << 20
 _BYTES_A_SPAN: Final = 256
 _BYTES_AN_ATTRIBUTE: Final = 32
+_RECENT_PERSONS: Final = 1024
+"""A power of two."""
 
 
 class Bulk:
@@ -244,7 +246,9 @@ def _resolve(
     jobs = Jobs(room.array("jobs", (MAX_JOBS, 4)), np.zeros(1, np.int64))
     persons = Persons(
         room.array("persons", (2 * num_spans * PSEUDONYM_BYTES,), np.uint8),
-        np.zeros(2, np.int64),
+        room.array("person_values", (2 * num_spans,)),
+        np.full(_RECENT_PERSONS, -1, np.int32),
+        np.zeros(1, np.int64),
         np.zeros(1, np.int64),
         rules.states,
         np.empty(8, np.uint32),

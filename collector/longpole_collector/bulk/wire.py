@@ -93,14 +93,14 @@ def varint(buf: Bytes, pos: int, end: int) -> tuple[int, int]:
     """The number at ``pos`` as a signed 64-bit one, and the place after it, or -1."""
     if pos >= end:
         return 0, -1
-    first = np.int64(buf[pos])
+    first = np.int64(buf[np.uint64(pos)])
     if first < 128:
         return first, pos + 1
     value = first & 127
     for i in range(1, 10):
         if pos + i >= end:
             return 0, -1
-        byte = np.int64(buf[pos + i])
+        byte = np.int64(buf[np.uint64(pos + i)])
         value |= (byte & 127) << (7 * i)
         if byte < 128:
             if i == 9 and byte > 1:
@@ -120,19 +120,24 @@ def piece(buf: Bytes, pos: int, end: int) -> tuple[int, int]:
 
 @inline
 def word64(buf: Bytes, pos: int) -> int:
-    """Eight bytes, little-endian, as a signed number; the caller knows that they are there."""
+    """Eight bytes, little-endian, as a signed number; the caller knows that they are there.
+
+    An index without a sign cannot count from the end, so this becomes one load.
+    """
+    at = np.uint64(pos)
     value = np.uint64(0)
     for i in range(8):
-        value |= np.uint64(buf[pos + i]) << np.uint64(8 * i)
+        value |= np.uint64(buf[at + np.uint64(i)]) << np.uint64(8 * i)
     return np.int64(value)
 
 
 @inline
 def put64(buf: Bytes, pos: int, word: int) -> None:
     """Write eight bytes, little-endian."""
+    at = np.uint64(pos)
     rest = np.uint64(word)
     for i in range(8):
-        buf[pos + i] = np.uint8(rest >> np.uint64(8 * i))
+        buf[at + np.uint64(i)] = np.uint8(rest >> np.uint64(8 * i))
 
 
 @inline
@@ -144,16 +149,17 @@ def copy(source: Bytes, start: int, size: int, out: Bytes, at: int) -> int:
         put64(out, at + size - 8, word64(source, start + size - 8))
     else:
         for i in range(size):
-            out[at + i] = source[start + i]
+            out[np.uint64(at + i)] = source[np.uint64(start + i)]
     return at + size
 
 
 @inline
 def big64(buf: Bytes, pos: int) -> int:
     """Eight bytes, big-endian, as the bits of a signed number."""
+    at = np.uint64(pos)
     value = np.uint64(0)
     for i in range(8):
-        value = (value << np.uint64(8)) | np.uint64(buf[pos + i])
+        value |= np.uint64(buf[at + np.uint64(i)]) << np.uint64(56 - 8 * i)
     return np.int64(value)
 
 
@@ -230,7 +236,7 @@ def is_ascii(buf: Bytes, pos: int, size: int) -> bool:
         high |= word64(buf, pos + size - 8)
         return high & HIGH_BITS == 0
     for i in range(size):
-        high |= np.int64(buf[pos + i])
+        high |= np.int64(buf[np.uint64(pos + i)])
     return high < 128
 
 
@@ -315,7 +321,7 @@ def same(a: Bytes, i: int, b: Bytes, j: int, size: int) -> bool:
         difference |= word64(a, i + size - 8) ^ word64(b, j + size - 8)
         return difference == 0
     for k in range(size):
-        difference |= np.int64(a[i + k] ^ b[j + k])
+        difference |= np.int64(a[np.uint64(i + k)] ^ b[np.uint64(j + k)])
     return difference == 0
 
 
@@ -329,7 +335,7 @@ def number_of(table: Names, buf: Bytes, pos: int, size: int, tag: int) -> int:
         mixed ^= mixed >> np.uint64(29)
         i += 8
     while i < size:
-        mixed = (mixed ^ np.uint64(buf[pos + i])) * np.uint64(0x100000001B3)
+        mixed = (mixed ^ np.uint64(buf[np.uint64(pos + i)])) * np.uint64(0x100000001B3)
         i += 1
     mixed ^= mixed >> np.uint64(32)
     mixed *= np.uint64(0x9E3779B97F4A7C15)

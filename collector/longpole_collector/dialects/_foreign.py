@@ -43,7 +43,11 @@ TOKEN_COLUMNS: Final = (
     "reasoning_tokens",
 )
 ANSWER_COLUMNS: Final = frozenset(
-    (*TOKEN_COLUMNS, "finish_reason", "response_model", "response_id", "request_model", "provider")
+    (
+        *TOKEN_COLUMNS,
+        *("finish_reason", "response_model", "response_id", "request_model", "provider"),
+        *("cache_write_1h_tokens", "reported_cost_usd", "reported_currency"),
+    )
 )
 """What the span of an agent or workflow only repeats of the model calls below it."""
 KINDS: Final[dict[str, tuple[str | None, str | None]]] = {
@@ -214,6 +218,7 @@ def _settle_endless(columns: dict[str, Any]) -> None:
     if output is not None and is_broken:
         columns["attributes"].setdefault(keys.OUTPUT_TOKENS, str(output))
         columns["output_tokens"] = None
+        columns["reported_cost_usd"] = None  # reckoned from it
         mark(columns, PARTIAL_OUTPUT)
     is_told_elsewhere = STREAM_HEAD in columns["flags"]
     if output is None and columns.get("input_tokens") is None and not is_told_elsewhere:

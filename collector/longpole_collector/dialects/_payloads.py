@@ -8,8 +8,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from longpole.reported import reported_cost
 from longpole_collector.decode.raw import Value
-from longpole_collector.dialects.base import count, finish_reason, word
+from longpole_collector.dialects.base import count, finish_reason, number, paid, word
 
 MAX_CHARS: Final = 1 << 20
 """Longest text that is parsed; a longer one stays an attribute."""
@@ -59,8 +60,8 @@ def _inner(record: Mapping[str, Any], groups: tuple[str, ...], *names: str) -> i
     return None
 
 
-def usage_columns(usage: Mapping[str, Any]) -> dict[str, int]:
-    """Token columns of a provider's usage record; what it does not say is absent.
+def usage_columns(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of tokens and cost from a provider's usage record; what it does not say is absent.
 
     Anthropic counts cached input beside ``input_tokens`` and Google counts thoughts beside the
     candidates; both are added, since our columns hold the whole. A total that only fits with the
@@ -99,8 +100,20 @@ def usage_columns(usage: Mapping[str, Any]) -> dict[str, int]:
         "cache_write_tokens": beside_write if written is None else written,
         "output_tokens": output,
         "reasoning_tokens": thoughts if reasoning is None else reasoning,
+        "cache_write_1h_tokens": _inner(
+            usage, ("cache_creation",), "ephemeral_1h_input_tokens", "ephemeral1hInputTokens"
+        ),
+        "reported_cost_usd": reported_cost(usage),
     }
     return {column: num for column, num in found.items() if num is not None}
+
+
+def details_cost(details: Mapping[str, Any]) -> float | None:
+    """The total of a library's record of costs, or the sum of its parts; ``None`` without any."""
+    total = details.get("total", details.get("total_cost"))
+    if total is not None:
+        return paid(total)
+    return paid(sum(number(part) or 0.0 for part in details.values()))
 
 
 def _finish(body: Mapping[str, Any]) -> str | None:

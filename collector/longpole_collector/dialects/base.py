@@ -127,6 +127,11 @@ def number(value: Value) -> float | None:
     return float(value) if math.isfinite(value) and value >= 0 else None
 
 
+def paid(value: Value) -> float | None:
+    """Money a library reckoned: a finite number > 0, as 0 is what it says of an unknown price."""
+    return number(value) or None
+
+
 def seconds_ns(value: Value) -> int | None:
     """A duration in seconds, as whole nanoseconds by rounding."""
     seconds = number(value)

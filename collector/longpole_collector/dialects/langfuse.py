@@ -22,7 +22,7 @@ from longpole_collector.dialects._foreign import (
     since_start,
     without,
 )
-from longpole_collector.dialects._payloads import parse, parse_map, usage_columns
+from longpole_collector.dialects._payloads import details_cost, parse, parse_map, usage_columns
 from longpole_collector.dialects.base import (
     Dialect,
     Rule,
@@ -41,6 +41,7 @@ TYPE: Final = f"{_OBSERVATION}type"
 _MODEL: Final = f"{_OBSERVATION}model.name"
 _SETTINGS: Final = f"{_OBSERVATION}model.parameters"
 _USAGE: Final = f"{_OBSERVATION}usage_details"
+_COST: Final = f"{_OBSERVATION}cost_details"
 _OUTPUT: Final = f"{_OBSERVATION}output"
 _FIRST_TOKEN: Final = f"{_OBSERVATION}completion_start_time"
 _LEVEL: Final = f"{_OBSERVATION}level"
@@ -95,6 +96,7 @@ def _read(raw: RawSpan) -> Span:
 def _read_call(columns: dict[str, Any], raw: RawSpan) -> None:
     usage = parse_map(raw.attributes.get(_USAGE))
     fill(columns, own_usage_columns(usage) if "input" in usage else usage_columns(usage))
+    fill(columns, {"reported_cost_usd": details_cost(parse_map(raw.attributes.get(_COST)))})
     settings = parse_map(raw.attributes.get(_SETTINGS))
     fill(columns, {"service_tier": word(settings.get("service_tier") or "")})
     fill(columns, {"finish_reason": _responses_finish(parse(raw.attributes.get(_OUTPUT)))})

@@ -29,7 +29,7 @@ from longpole_collector.dialects._foreign import (
     since_start,
     without,
 )
-from longpole_collector.dialects._payloads import answer_columns, parse, parse_map
+from longpole_collector.dialects._payloads import answer_columns, details_cost, parse, parse_map
 from longpole_collector.dialects.base import Dialect, Rule, Rules, count, draft, flag, word
 from longpole_collector.dialects.otel_genai import RULES as _GENAI_RULES
 
@@ -39,6 +39,7 @@ TYPE: Final = "mlflow.spanType"
 _INPUTS: Final = "mlflow.spanInputs"
 _OUTPUTS: Final = "mlflow.spanOutputs"
 _USAGE: Final = "mlflow.chat.tokenUsage"
+_COST: Final = "mlflow.llm.cost"
 _MODEL: Final = "mlflow.llm.model"
 _FORMAT: Final = "mlflow.message.format"
 _PROMPTS: Final = "mlflow.linkedPrompts"
@@ -122,6 +123,7 @@ def _read_call(columns: dict[str, Any], raw: RawSpan) -> None:
     usage = parse_map(raw.attributes.get(_USAGE))
     counts = {column: count(usage.get(name, "")) for name, column in _COLUMN_OF_COUNT.items()}
     fill(columns, {column: num for column, num in counts.items() if num is not None})
+    fill(columns, {"reported_cost_usd": details_cost(parse_map(raw.attributes.get(_COST)))})
     fill(columns, answer_columns(output) if isinstance(output, dict) else {})
     count_input_whole(columns)
     form = _said(raw.attributes.get(_FORMAT))

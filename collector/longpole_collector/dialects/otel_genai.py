@@ -23,6 +23,7 @@ from longpole_collector.dialects.base import (
     flag,
     number,
     one_of,
+    paid,
     seconds_ms,
     seconds_ns,
     word,
@@ -59,9 +60,17 @@ RULES: Final[Rules] = {
     "gen_ai.usage.cache_read_input_tokens": Rule("cached_input_tokens", count, is_fallback=True),
     keys.CACHE_WRITE_TOKENS: Rule("cache_write_tokens", count),
     keys.CACHE_CREATION_TOKENS: Rule("cache_write_tokens", count, is_fallback=True),
+    keys.CACHE_WRITE_1H_TOKENS: Rule("cache_write_1h_tokens", count),
     "gen_ai.usage.cache_creation_input_tokens": Rule("cache_write_tokens", count, is_fallback=True),
     keys.REASONING_TOKENS: Rule("reasoning_tokens", count),
     keys.REASONING_TOKENS_OLD: Rule("reasoning_tokens", count, is_fallback=True),
+    # money
+    keys.REPORTED_COST: Rule("reported_cost_usd", number),
+    keys.REPORTED_CURRENCY: Rule("reported_currency", word),
+    "gen_ai.usage.cost": Rule("reported_cost_usd", paid, is_fallback=True),  # OpenLIT and others
+    "gen_ai.cost.total_cost": Rule("reported_cost_usd", paid, is_fallback=True),  # LiteLLM
+    "operation.cost": Rule("reported_cost_usd", paid, is_fallback=True),  # Logfire, Pydantic AI
+    "llm.cost.total": Rule("reported_cost_usd", paid, is_fallback=True),  # OpenInference
     # times seen by the client
     keys.TIME_TO_FIRST_CHUNK: Rule("first_chunk_ns", seconds_ns),
     "gen_ai.client.operation.time_to_first_chunk": Rule(

@@ -9,6 +9,7 @@ conventions with ``invoke_agent`` and ``agent_step`` around the call. Sources: `
 from collections.abc import Mapping
 from typing import Any, Final
 
+from longpole.reported import reported_cost
 from longpole.vocab import Span, Stage, Status, keys
 from longpole_collector.decode.raw import RawSpan, Value
 from longpole_collector.dialects._foreign import (
@@ -166,6 +167,7 @@ def _read_usage(columns: dict[str, Any], raw: RawSpan) -> None:
                 "cached_input_tokens": count(block.get("cachedPromptTokens", "")),
                 "reasoning_tokens": count(block.get("reasoningTokens", "")),
                 "service_tier": word(block.get("serviceTier") or ""),
+                "reported_cost_usd": reported_cost(parse_map(block.get("usage"))),
             },
         )
     is_split = any(key.startswith("ai.usage.inputTokenDetails.") for key in raw.attributes)

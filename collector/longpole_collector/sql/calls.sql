@@ -26,6 +26,7 @@ SELECT
     input_tokens - cached_input_tokens - coalesce(cache_write_tokens, 0) AS uncached_input_tokens, -- input neither read from nor written to a cache; null if input or cached is unknown
     cached_input_tokens, -- read from a prompt cache
     cache_write_tokens, -- written to a prompt cache
+    cache_write_1h_tokens, -- the part of these that lives an hour
     output_tokens, -- all produced, reasoning included
     reasoning_tokens, -- reasoning part of the output
     first_chunk_ns / 1e6 AS first_chunk_ms, -- first event of any kind, ms since the call was made
@@ -62,7 +63,18 @@ SELECT
     failure_class, -- kind of failure
     error_type, -- exception class or provider's error code
     stream_state, -- completed, closed_early, error, abandoned
-    NULL::DOUBLE AS cost_usd, -- price of the call; null while no price is known
+    price_of(
+        provider, request_model, response_model, service_tier, start_ns, input_tokens,
+        cached_input_tokens, cache_write_tokens, cache_write_1h_tokens, output_tokens,
+        reasoning_tokens, reported_cost_usd, reported_currency
+    ).cost_usd AS cost_usd, -- what the call cost by the prices in force, or as the provider said; null while no price is known
+    price_of(
+        provider, request_model, response_model, service_tier, start_ns, input_tokens,
+        cached_input_tokens, cache_write_tokens, cache_write_1h_tokens, output_tokens,
+        reasoning_tokens, reported_cost_usd, reported_currency
+    ).price_version AS price_version, -- what priced it: the table, with the user's file if that decided, or the provider; null without a cost
+    reported_cost_usd, -- what the sender said the call cost
+    reported_currency, -- currency of that; US dollars if null
     list_concat(
         flags,
         CASE WHEN list_contains(flags, 'stream_head') THEN ['truncated', 'incomplete'] END,

@@ -23,7 +23,7 @@ SELECT
     input_tokens, -- sum over calls; null if none is known
     cached_input_tokens, -- sum over calls; null if unknown
     output_tokens, -- sum over calls; null if none is known
-    cost_usd, -- sum over calls; null while no price is known
+    cost_usd, -- sum over calls, by the prices in force when it was last computed; null if one of them has no cost, or there is none
     long_pole, -- stage with most critical time
     long_pole_ns, -- that time, ns
     long_pole_ns / 1e6 AS long_pole_ms, -- that time, ms

@@ -1,6 +1,8 @@
 """The database of one process: in memory, locked down, with the folder of day files beside it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -9,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from longpole.errors import StoreBusy
+from longpole_collector.pricing import Price, register
 from longpole_collector.stores.views import macros
 
 try:
@@ -26,6 +29,11 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
     "python_enable_replacements": "false",
+    # what was freed goes back to the system soon, and no more than needed waits to be written
+    "allocator_background_threads": "true",
+    "allocator_flush_threshold": "16MB",
+    "allocator_bulk_deallocation_flush_threshold": "16MB",
+    "write_buffer_row_group_count": 1,
     "checkpoint_threshold": "1TB",  # never by itself at a commit: the store says when to save
 }
 
@@ -36,11 +44,16 @@ class Limits:
 
     max_rows: int = 100_000
     timeout_s: float = 30.0
-    memory: str = "512MB"
+    memory: str = "256MB"
 
 
-def connect(folder: Path | None, limits: Limits) -> duckdb.DuckDBPyConnection:
+def connect(folder: Path | None, limits: Limits, price: Price | None) -> duckdb.DuckDBPyConnection:
     """A database in memory that reaches no file outside ``folder``, settings frozen.
+
+    Args:
+        folder: the only one.
+        limits: bounds of one query.
+        price: prices calls.
 
     Raises:
         duckdb.Error: the memory limit cannot be read.
@@ -55,6 +68,7 @@ def connect(folder: Path | None, limits: Limits) -> duckdb.DuckDBPyConnection:
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     connection.execute(macros())
+    register(connection, price)
     return connection
 
 
@@ -88,3 +102,18 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
         if pa.types.is_decimal(field.type) and field.type.scale == 0:
             schema = schema.set(i, field.with_type(pa.int64()))
     return schema
+
+
+@contextmanager
+def registered(
+    writer: duckdb.DuckDBPyConnection, **tables: pa.Table
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Arrow tables as views of one cursor."""
+    for name, table in tables.items():
+        writer.register(name, table)
+    try:
+        yield writer
+    finally:
+        for name in tables:
+            with suppress(duckdb.TransactionException):  # aborted: it goes at the next rollback
+                writer.unregister(name)

@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from time import sleep
@@ -23,6 +23,7 @@ import duckdb
 
 from longpole.errors import StoreBusy, Unreachable
 from longpole_collector.stores import sealed
+from longpole_collector.stores.extent import Extent, measure
 from longpole_collector.stores.guard import first_line
 from longpole_collector.stores.migrations import (
     DAY_TABLES,
@@ -40,7 +41,8 @@ the collector's own log, so the database need not keep a second one."""
 ROW_GROUP: Final = 30_720
 """Rows that a file being filled keeps together: what a save writes again is never more."""
 _EMPTY: Final = "empty"
-_ALL: Final = frozenset(table.name for table in DAY_TABLES)
+_TABLES: Final = {table.name: table for table in DAY_TABLES}
+_ALL: Final = frozenset(_TABLES)
 _TRIES: Final = 50
 _PAUSE_S: Final = 0.1
 
@@ -58,7 +60,9 @@ class Day:
         generation: counts the writes since it was attached.
         saved_generation: as of when it was last brought to disk.
         num_unsaved: spans written since.
+        num_unsaved_traces: roll-ups written since.
         tables: those it has; one that is only read may lack what came later.
+        extent: what may lie in it.
     """
 
     date: str
@@ -67,12 +71,19 @@ class Day:
     generation: int = 0
     saved_generation: int = 0
     num_unsaved: int = 0
+    num_unsaved_traces: int = 0
     tables: frozenset[str] = _ALL
+    extent: Extent = field(default_factory=Extent)
 
     @property
     def is_sorted(self) -> bool:
         """Whether it was rewritten in order."""
         return self.catalog.endswith(SORTED)
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether it was written to since it was brought to disk."""
+        return self.path is not None and self.generation != self.saved_generation
 
     @property
     def is_full(self) -> bool:
@@ -183,7 +194,7 @@ class Days:
                     raise
                 sleep(_PAUSE_S / 10)
         day.saved_generation = day.generation
-        day.num_unsaved = 0
+        day.num_unsaved = day.num_unsaved_traces = 0
 
     def reopen(self, days: Iterable[Day]) -> None:
         """Attach files anew after a save that failed: what was not saved is gone from them.
@@ -218,16 +229,33 @@ class Days:
     def show(self) -> None:
         """Make the union views anew over what is attached now."""
         for table in DAY_TABLES:
-            # the empty one gives every column, also those a file of an older schema lacks
-            parts = [f"SELECT *, NULL::VARCHAR AS day FROM {_EMPTY}_{table.name}"]  # noqa: S608
-            parts += [
-                f"SELECT {sealed.read(table) if day.is_sorted else '*'}, "  # noqa: S608
-                f"'{day.catalog}' AS day FROM {day.catalog}.{table.name}"
-                for day in self
-                if table.name in day.tables
-            ]
-            union = " UNION ALL BY NAME ".join(parts)
+            union = self.union(table.name, self)
             self._connection.execute(f"CREATE OR REPLACE VIEW {table.name} AS {union}")
+
+    @staticmethod
+    def union(table: str, days: Iterable[Day], where: str = "") -> str:
+        """SELECT of a table's rows in some files: ``day`` names the file, ``place`` is the row's.
+
+        Args:
+            table: its name.
+            days: the files.
+            where: a WHERE over its columns, for each file.
+        """
+        # the empty one gives every column, also those a file of an older schema lacks
+        parts = [f"SELECT *, NULL::VARCHAR AS day, NULL::BIGINT AS place FROM {_EMPTY}_{table}"]  # noqa: S608
+        parts += [
+            f"SELECT {sealed.read(_TABLES[table]) if day.is_sorted else '*'}, "  # noqa: S608
+            f"'{day.catalog}' AS day, rowid AS place FROM {day.catalog}.{table}{where}"
+            for day in days
+            if table in day.tables
+        ]
+        return " UNION ALL BY NAME ".join(parts)
+
+    def measure(self) -> None:
+        """Look anew at what lies in the files."""
+        for day in self:
+            is_over = day.is_sorted
+            day.extent = measure(self._connection, day.catalog, day.tables, is_over=is_over)
 
     def quarantine(self) -> bool:
         """After a failed read: detach every file that cannot be read; whether one was found."""
@@ -278,6 +306,7 @@ class Days:
             query = "SELECT table_name FROM duckdb_tables() WHERE database_name = $1"
             found = self._connection.execute(query, [catalog]).fetchall()
             day.tables = _ALL & {name for (name,) in found}
+        day.extent = measure(self._connection, catalog, day.tables, is_over=day.is_sorted)
         self._days[catalog] = day
         return day
 

@@ -23,20 +23,14 @@ import pyarrow.compute as pc
 
 from longpole.errors import BadInput, Unreachable
 from longpole.vocab import Span
+from longpole_collector.pricing import Price, configured
 from longpole_collector.stores.base import Params, Stream
-from longpole_collector.stores.connection import Limits, connect, hold, plain_schema
+from longpole_collector.stores.connection import Limits, connect, hold, plain_schema, registered
 from longpole_collector.stores.days import ROW_GROUP, Day, Days
 from longpole_collector.stores.guard import check, first_line
 from longpole_collector.stores.migrations import SINGLE_FILE, adopt, note, noted, widen
-from longpole_collector.stores.narrow import Place, narrow
-from longpole_collector.stores.schema import (
-    SPANS,
-    TRACE_HI,
-    TRACE_LO,
-    TRACES,
-    matching,
-    to_arrow,
-)
+from longpole_collector.stores.parts import Parts, search
+from longpole_collector.stores.schema import SPANS, TRACE_HI, TRACE_LO, matching, to_arrow
 from longpole_collector.stores.stale import mark
 from longpole_collector.stores.views import script, views
 from longpole_collector.wal import Position
@@ -44,10 +38,9 @@ from longpole_collector.wal import Position
 _log = logging.getLogger("longpole.collector.store")
 _BATCH_ROWS: Final = 10_000
 _MAX_RESULT_BYTES: Final = 512 << 20
-_ANYWHERE: Final = Place(-(2**63) + 1, 2**63 - 1, None)
-_GAP_NS: Final = 60_000_000_000
-_MAX_STRETCHES: Final = 64
-_IS_BROKEN: Final = (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException)
+_MAX_UNSAVED_TRACES: Final = 2 * ROW_GROUP
+"""Each takes 0.7 kB of memory until it is saved."""
+_BROKEN: Final = (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException)
 
 
 class DuckStore:
@@ -63,6 +56,7 @@ class DuckStore:
         *,
         is_read_only: bool = False,
         limits: Limits | None = None,
+        price: Price | None = None,
     ) -> None:
         """Open or make the store.
 
@@ -70,11 +64,14 @@ class DuckStore:
             folder: where the day files lie; ``None`` keeps everything in memory.
             is_read_only: several processes may read a folder that nobody writes.
             limits: bounds of one query.
+            price: prices calls; ``None`` is what is configured now.
 
         Raises:
             StoreBusy: another process has the folder open.
             Unreachable: a newer longpole wrote it.
+            UsageError: the configured prices cannot be used.
         """
+        self.price = price or configured()
         if folder is not None and not is_read_only:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.is_settled: Callable[[int, int], bool] = lambda _hi, _lo: True
@@ -84,13 +81,16 @@ class DuckStore:
         self._write_lock = RLock()
         self._reading: set[duckdb.DuckDBPyConnection] = set()
         self._lock = None if folder is None else hold(folder, is_read_only=is_read_only)
-        self._connection = connect(folder, self._limits)
+        self._connection = connect(folder, self._limits, self.price)
         try:
             self._writer = self._connection.cursor()
             self.days = Days(self._writer, folder, is_read_only=is_read_only)
             if folder is not None and not is_read_only and (folder / SINGLE_FILE).is_file():
                 adopt(self._writer, folder, self.days)
+                self.days.measure()
             self._writer.execute(script())
+            self._parts = Parts(self.days, self._is_settled)
+            self._saved_place = self.stored()
         except BaseException:
             self._let_go()
             raise
@@ -120,23 +120,18 @@ class DuckStore:
         timer = Timer(self._limits.timeout_s, expire)
         timer.daemon = True
         try:
-            tree = check(cursor, query, views())
             timer.start()
-            narrowed = narrow(query, tree, params, lambda hi, lo: self._place(cursor, hi, lo))
-            cursor.execute("BEGIN TRANSACTION READ ONLY")
-            given = dict(params) if isinstance(params, Mapping) else list(params)
-            reader = cursor.sql(narrowed, params=given or None).to_arrow_reader(_BATCH_ROWS)
+            reader = self._asked(cursor, query, params).to_arrow_reader(_BATCH_ROWS)
             schema = plain_schema(reader.schema)
             yield Stream(schema, self._bounded(reader, schema))
         except duckdb.Error as error:
             if has_expired.is_set():
                 limit = f"{self._limits.timeout_s:g} s (query_timeout_s)"
                 raise BadInput(f"the query took longer than {limit}") from error
-            if isinstance(error, _IS_BROKEN) and self._quarantine():
+            if isinstance(error, _BROKEN) and self._quarantine():
                 broken = ", ".join(sorted(self.days.broken))
-                raise BadInput(
-                    f"{broken} cannot be read and is left out from now on: ask again"
-                ) from error
+                message = f"{broken} cannot be read and is left out from now on: ask again"
+                raise BadInput(message) from error
             raise BadInput(first_line(error)) from error
         finally:
             timer.cancel()
@@ -173,15 +168,24 @@ class DuckStore:
             except pa.ArrowInvalid as error:
                 raise BadInput(f"a sum beyond 64 bits: cast it to DOUBLE ({error})") from error
 
-    def _place(self, cursor: duckdb.DuckDBPyConnection, hi: int, lo: int) -> Place:
-        """Where a trace lies, if its roll-up knows; ids compare faster as numbers than as text."""
-        if not self.is_settled(hi, lo):
-            return _ANYWHERE
-        rows = cursor.execute(
-            f"SELECT first_start_ns, last_start_ns, day FROM {TRACES.name} "  # noqa: S608
-            f"WHERE {TRACE_HI} = {hi} AND {TRACE_LO} = {lo}"
-        ).fetchall()
-        return Place._make(rows[0]) if rows and None not in rows[0] else _ANYWHERE
+    def _asked(
+        self, cursor: duckdb.DuckDBPyConnection, query: str, params: Params
+    ) -> duckdb.DuckDBPyRelation:
+        """The query in a transaction that reads, over the files that it can need."""
+        tree = check(cursor, query, views())
+        given = dict(params) if isinstance(params, Mapping) else list(params)
+        try:
+            narrowed = self._parts.narrowed(cursor, query, tree, params)
+            cursor.execute("BEGIN TRANSACTION READ ONLY")
+            return cursor.sql(narrowed, params=given or None)
+        except (duckdb.CatalogException, duckdb.BinderException):  # perhaps a file went just now
+            with suppress(duckdb.TransactionException):  # it had not begun
+                cursor.execute("ROLLBACK")
+            cursor.execute("BEGIN TRANSACTION READ ONLY")
+            return cursor.sql(query, params=given or None)
+
+    def _is_settled(self, hi: int, lo: int) -> bool:
+        return self.is_settled(hi, lo)
 
     def _save_last(self) -> None:
         try:
@@ -239,30 +243,39 @@ class DuckStore:
     def save(self) -> None:
         """Bring what was written to disk; until then it is lost when the process dies.
 
-        Oldest file first: the place reached in the log lies in the latest, so after a crash in
-        between the log is read from an earlier place, which stores nothing twice.
+        The place reached in the log is told by the last of several files alone, so after a crash
+        in between the log is read from an earlier place, which stores nothing twice.
 
         Raises:
             duckdb.Error: the disk refused. The store is as it was when last saved.
         """
         with self._write_lock:
             self._open_writer()
-            unsaved = [
-                day
-                for day in self.days
-                if day.path is not None and day.generation != day.saved_generation
-            ]
+            unsaved = [day for day in self.days if day.is_unsaved]
+            place = self.stored()
+            if len(unsaved) > 1:
+                for day in unsaved:
+                    self._note_place(day, place if day is unsaved[-1] else self._saved_place)
             for number, day in enumerate(unsaved):
                 try:
                     self.days.save(day)
                 except duckdb.Error:
-                    # the later ones too: they hold places in the log beyond what this one has lost
+                    # the later ones too: they hold places in the log beyond what this one has lost,
+                    # and letting go of a file may save it
+                    for left in unsaved[number:]:
+                        with suppress(duckdb.Error):
+                            self._note_place(left, self._saved_place)
                     self.days.reopen(unsaved[number:])
                     raise
+            self._saved_place = place
 
     def num_unsaved(self) -> int:
         """Spans that are lost if the process dies now."""
         return sum(day.num_unsaved for day in self.days)
+
+    def is_heavy(self) -> bool:
+        """Whether so many roll-ups are not saved that they fill the memory."""
+        return sum(day.num_unsaved_traces for day in self.days) > _MAX_UNSAVED_TRACES
 
     def stored(self) -> Position:
         """How far the write-ahead log is in the store."""
@@ -271,6 +284,10 @@ class DuckStore:
         found = [self.noted(day, "stored", "0:0").partition(":") for day in self.days]
         places = [Position(int(segment), int(offset)) for segment, _, offset in found]
         return max(places, default=Position(0, 0))
+
+    def _note_place(self, day: Day, place: Position) -> None:
+        with self.transaction(day) as writer:
+            note(writer, day.catalog, "stored", f"{place.segment}:{place.offset}")
 
     def _new(self, rows: pa.Table) -> pa.Table:
         """The rows whose spans are not stored yet, each once."""
@@ -286,7 +303,7 @@ class DuckStore:
             _, first = np.unique(ids, axis=0, return_index=True)
             rows = rows.take(np.sort(first))
         with self.writing(incoming=rows) as writer:
-            old = writer.sql(_search(rows["start_ns"].to_numpy())).to_arrow_table()
+            old = writer.sql(search(rows["start_ns"].to_numpy())).to_arrow_table()
         if old.num_rows == 0:
             return rows
         return matching(rows, old, is_in=False)
@@ -353,47 +370,14 @@ class DuckStore:
         return self._writer
 
 
-@contextmanager
-def registered(
-    writer: duckdb.DuckDBPyConnection, **tables: pa.Table
-) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Arrow tables as views of one cursor."""
-    for name, table in tables.items():
-        writer.register(name, table)
-    try:
-        yield writer
-    finally:
-        for name in tables:
-            with suppress(duckdb.TransactionException):  # aborted: it goes at the next rollback
-                writer.unregister(name)
-
-
 def add_rows(writer: duckdb.DuckDBPyConnection, day: Day, rows: pa.Table) -> None:
     """Insert rows of the span table into a file."""
     if rows.num_rows:
+        day.extent.widen([rows["start_ns"]])
         columns = ", ".join(widen(writer, day.catalog, rows))
         with registered(writer, incoming=rows):
             writer.execute(
                 f"INSERT INTO {day.catalog}.{SPANS.name} BY NAME "  # noqa: S608
                 f"SELECT {columns}, is_model_call::TINYINT AS call_role FROM incoming"
             )
-        mark(writer, day.catalog, [rows.filter(rows["is_model_call"])["start_ns"]])
-
-
-def _search(starts_ns: "np.ndarray[Any, np.dtype[np.int64]]") -> str:
-    """SELECT of the ids in ``incoming`` that are stored.
-
-    A span sent twice has the same start both times, so only the stretches of time that the
-    batch covers are searched; the store keeps rows near time order and skips the rest.
-    """
-    starts = np.sort(starts_ns)
-    breaks = np.flatnonzero(np.diff(starts) > _GAP_NS)
-    lows = starts[np.concatenate(([0], breaks + 1))]
-    highs = starts[np.concatenate((breaks, [len(starts) - 1]))]
-    if len(lows) > _MAX_STRETCHES:
-        lows, highs = lows[:1], highs[-1:]
-    where = " OR ".join(
-        f"start_ns BETWEEN {low} AND {high}" for low, high in zip(lows, highs, strict=True)
-    )
-    keys = f"{TRACE_HI}, {TRACE_LO}, span_id"
-    return f"SELECT {keys} FROM {SPANS.name} SEMI JOIN incoming USING ({keys}) WHERE {where}"  # noqa: S608
+        mark(writer, day.catalog, [rows["start_ns"].filter(rows["is_model_call"])])

@@ -7,8 +7,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from longpole.vocab import Span
+from longpole_collector.stores.connection import registered
 from longpole_collector.stores.days import Day
-from longpole_collector.stores.duckdb import DuckStore, add_rows, registered
+from longpole_collector.stores.duckdb import DuckStore, add_rows
 from longpole_collector.stores.schema import EVENTS, SPANS, arrow_schema, from_arrow, to_arrow
 
 _KEYS: Final = "trace_hi, trace_lo, span_id"
@@ -27,6 +28,9 @@ class WaitingEvents:
     def __init__(self, store: DuckStore) -> None:
         self._store = store
         self._num_waiting = self._count()
+        self._num_passed = 0
+        self.is_round = True
+        """Whether the last look reached the latest event, and the next begins with the oldest."""
 
     def num_waiting(self) -> int:
         """Events that wait for their span."""
@@ -44,15 +48,25 @@ class WaitingEvents:
     def join(self, joined: Callable[[Span, Sequence[Row]], Span]) -> pa.Table:
         """Make events part of the spans that are there by now; returns those spans' rows.
 
+        Looks at many events, and the next time at those after them: some may wait for long, and
+        hold up none.
+
         Args:
             joined: the span with its events; joining the same ones again changes nothing, so a
                 crash between the files does no harm.
         """
-        with self._store.writing() as writer:
+        page = (
+            f"SELECT {_KEYS} FROM {EVENTS.name} ORDER BY received_ns, {_KEYS} "  # noqa: S608
+            f"LIMIT {_MAX_ROWS} OFFSET {self._num_passed}"
+        )
+        with self._store.writing() as writer:  # of each span all of its events
             events = writer.execute(
                 f"SELECT {', '.join(EVENTS.computed)} FROM {EVENTS.name} "  # noqa: S608
-                f"ORDER BY received_ns LIMIT {_MAX_ROWS}"
+                f"SEMI JOIN ({page}) AS page USING ({_KEYS}) ORDER BY received_ns"
             ).fetchall()
+        before, passed = self._num_waiting, self._num_passed + _MAX_ROWS
+        self.is_round = passed >= before
+        self._num_passed = 0 if self.is_round else passed
         if not events:
             return arrow_schema(SPANS).empty_table()
         waiting: dict[tuple[int, int, int], list[Row]] = defaultdict(list)
@@ -66,6 +80,7 @@ class WaitingEvents:
             self._rewrite(self._store.days.named(catalog), to_arrow(SPANS, new))
             changed += new
         self._forget([_key(span) for span in changed])
+        self._num_passed = max(0, self._num_passed - (before - self._num_waiting))
         return to_arrow(SPANS, changed)
 
     def drop_before(self, received_ns: int) -> int:

@@ -35,7 +35,7 @@ def check(
     """
     if len(query) > MAX_QUERY_CHARS:
         raise BadInput(f"the statement has {len(query)} characters: at most {MAX_QUERY_CHARS}")
-    statement = _EXPLAIN.sub("", query, count=1) if _EXPLAIN.match(query) else query
+    statement = query.encode()[skipped(query) :].decode()
     try:
         found = connection.execute("SELECT json_serialize_sql($1)", [statement]).fetchall()
         tree: dict[str, Any] = json.loads(found[0][0])
@@ -52,6 +52,12 @@ def check(
     for node in nodes:
         _check_node(node, names, views)
     return tree
+
+
+def skipped(query: str) -> int:
+    """Bytes before the statement that is parsed: those of an EXPLAIN."""
+    found = _EXPLAIN.match(query)
+    return len(found[0].encode()) if found else 0
 
 
 def _check_node(node: dict[str, Any], names: set[str], views: Collection[str]) -> None:

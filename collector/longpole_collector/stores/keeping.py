@@ -14,9 +14,10 @@ import duckdb
 
 from longpole.errors import BadInput
 from longpole_collector.stores import sealed
+from longpole_collector.stores.connection import registered
 from longpole_collector.stores.days import OPTIONS, Day
-from longpole_collector.stores.duckdb import DuckStore, registered
-from longpole_collector.stores.migrations import DAY_TABLES, OF_TRACES, schema_of
+from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.stores.migrations import DAY_TABLES, OF_TRACES, listed
 from longpole_collector.stores.schema import SPANS, TRACES
 from longpole_collector.stores.settle import CALLS
 from longpole_collector.stores.stale import mark_where
@@ -151,7 +152,8 @@ def forget_person(store: DuckStore, pseudonym: str) -> int:
 def _copy_ordered(cursor: duckdb.DuckDBPyConnection, catalog: str) -> None:
     cursor.execute(f"CREATE TABLE draft.meta AS FROM {catalog}.meta")
     for table in DAY_TABLES:
-        cursor.execute(f"CREATE TABLE draft.{table.name} ({schema_of(table)})")
+        columns = listed(sealed.columns(cursor, catalog, table))
+        cursor.execute(f"CREATE TABLE draft.{table.name} ({columns})")
         rows = sealed.written(cursor, catalog, table)
         cursor.execute(f"INSERT INTO draft.{table.name} BY NAME {rows}")
     cursor.execute("CHECKPOINT draft")

@@ -30,7 +30,7 @@ from longpole_collector.stores.stale import mark_where
 if TYPE_CHECKING:
     from longpole_collector.stores.days import Days
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 OF_TRACES: Final = (SPANS, CALLS, TRACES, STAGES, EVENTS)
 """Tables whose rows belong to a trace."""
 DAY_TABLES: Final = (*OF_TRACES, MINUTES, STALE)
@@ -44,7 +44,7 @@ class TooNew(Exception):
 
 
 def _nothing(_connection: duckdb.DuckDBPyConnection, _catalog: str) -> None:
-    """Version 3 says that rows may be kept as in :mod:`~longpole_collector.stores.sealed`."""
+    """Versions 3 and 5 say that rows may be kept as in :mod:`~longpole_collector.stores.sealed`."""
 
 
 def _uncounted(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
@@ -57,16 +57,18 @@ def _uncounted(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
 _STEPS: Final[dict[int, Callable[[duckdb.DuckDBPyConnection, str], None]]] = {
     3: _nothing,
     4: _uncounted,
+    5: _nothing,
 }
 """Version -> what brings a file of the version before to it, when it has all tables."""
 
 
 def schema_of(table: TableOf) -> str:
     """All columns of a table for CREATE TABLE."""
-    return _listed(ddl(table))
+    return listed(ddl(table))
 
 
-def _listed(columns: Mapping[str, str]) -> str:
+def listed(columns: Mapping[str, str]) -> str:
+    """Columns as CREATE TABLE wants them."""
     return ", ".join(f"{name} {sql_type}" for name, sql_type in columns.items())
 
 
@@ -87,7 +89,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
         for table in DAY_TABLES:
             name = f"{catalog}.{table.name}"
             columns = first_ddl(table)
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({_listed(columns)})")
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({listed(columns)})")
             _add_columns(connection, name, columns)
         for step in range(version + 1, SCHEMA_VERSION + 1):
             _STEPS[step](connection, catalog)

@@ -14,14 +14,19 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from longpole_collector.stores import sealed
+from longpole_collector.stores.connection import registered
 from longpole_collector.stores.days import Day
-from longpole_collector.stores.duckdb import DuckStore, registered
+from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.schema import MINUTE_NS, MINUTES, STALE
 
 HOUR: Final = 60
 """Minutes that a row of an hour covers; the other rows cover one."""
 _SLICE: Final = "service, route, prompt_version, request_model, metric, bucket"
-_MERGED: Final = "sum(num), sum(sum_ns), min(min_ms), max(max_ms)"
+_MOST_NS: Final = 2**63 - 1
+_SUM: Final = f"greatest(-{_MOST_NS}, least({_MOST_NS}, sum(sum_ns)))::BIGINT"
+"""Of values that no clock gives, as much as there is room for."""
+_MERGED: Final = f"sum(num)::BIGINT, {_SUM}, min(min_ms), max(max_ms)"
 
 
 def refresh(store: DuckStore, now_ns: int, is_stopping: Callable[[], bool] = lambda: False) -> int:
@@ -52,6 +57,8 @@ def _refresh_hour(store: DuckStore, day: Day, hour: int, running: int) -> int:
     """Count the marked minutes of one hour anew, all but the one that is running."""
     stale = f"{day.catalog}.{STALE.name}"
     target = f"{day.catalog}.{MINUTES.name}"
+    columns = sealed.read(MINUTES) if day.is_sorted else "*"
+    kept = f"SELECT {columns} FROM {target}"  # noqa: S608
     here = f"minute // {HOUR} = {hour}"
     with store.transaction(day) as writer:
         # what is marked from here on is not taken, and stays
@@ -75,7 +82,7 @@ def _refresh_hour(store: DuckStore, day: Day, hour: int, running: int) -> int:
         )
         writer.execute(
             f"INSERT INTO {target} SELECT {since_ns}, {HOUR}, {_SLICE}, {_MERGED} "  # noqa: S608
-            f"FROM {target} WHERE width = 1 AND start_ns >= {since_ns} "
+            f"FROM ({kept}) WHERE width = 1 AND start_ns >= {since_ns} "
             f"AND start_ns < {since_ns + HOUR * MINUTE_NS} GROUP BY {_SLICE} ORDER BY metric"
         )
     return int(taken.num_rows)

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from longpole_collector.stores.connection import registered
 from longpole_collector.stores.days import Day
-from longpole_collector.stores.duckdb import DuckStore, registered
+from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.migrations import note, widen
 from longpole_collector.stores.narrow import Place
 from longpole_collector.stores.schema import (
@@ -186,8 +187,10 @@ class Rollups:
                         "WHERE old.trace_hi = known.trace_hi AND old.trace_lo = known.trace_lo"
                     )
             changed = [new[name] for name in (TRACES.name, CALLS.name) if name in new]
+            day.extent.widen([rows["start_ns"] for rows in changed])
             changed += [] if roles is None else [roles]
             mark(writer, day.catalog, [rows["start_ns"] for rows in changed])
+            day.num_unsaved_traces += new[TRACES.name].num_rows
             for name, rows in new.items():
                 if rows.num_rows:
                     with registered(writer, incoming=rows):

@@ -9,12 +9,37 @@ from typing import Final
 
 import duckdb
 
-from longpole_collector.stores.schema import MINUTES, SPANS, STAGES, TRACES, TableOf
+from longpole_collector.stores.schema import (
+    MINUTES,
+    PACKED,
+    SPANS,
+    STAGES,
+    TRACES,
+    TableOf,
+    ddl,
+)
 from longpole_collector.stores.settle import CALLS
 
 BLOCK_SIZE: Final = 65_536
 """A quarter of the engine's own: less is lost in the last block of each column."""
-_BUCKET_ROWS: Final = 32_768
+_BUCKET_ROWS: Final = 65_536
+_LEAST: Final = "round(min_ms * 1e6)"
+_MOST: Final = "round(max_ms * 1e6)"
+"""What the two are in whole nanoseconds, which is what most of them are made of."""
+_LARGEST: Final = "greatest(abs(min_ms), abs(max_ms)) * 1e6"
+_WHOLE: Final = (
+    f"num > 0 AND {_LEAST} / 1e6 = min_ms AND {_MOST} / 1e6 = max_ms "
+    f"AND {_LARGEST} < {1 << 52} AND {_LARGEST} * num < {1 << 62}"
+)
+"""Whether that gives back the very numbers, and no sum of them is too large."""
+
+
+def _expected(least: str, most: str) -> str:
+    """About what ``num`` values sum up to of which the ends are known; of one or two just that."""
+    ends = f"({least} + {most})::HUGEINT"
+    return f"({ends} + (abs(num) - 2) * ({ends} // 2))"
+
+
 _WRITTEN: Final = {
     SPANS.name: (
         # no text holds the separator: JSON escapes it
@@ -23,8 +48,18 @@ _WRITTEN: Final = {
         "NULL AS links",
         "CASE WHEN first_chunk_ns = ttft_ns THEN -1 ELSE first_chunk_ns END AS first_chunk_ns",
     ),
-    TRACES.name: ("nullif(end_ns, start_ns + wall_ns) AS end_ns",),
+    TRACES.name: (
+        "nullif(end_ns, start_ns + wall_ns) AS end_ns",
+        "CASE WHEN first_start_ns = start_ns THEN -1 ELSE first_start_ns END AS first_start_ns",
+    ),
     STAGES.name: ("nullif(total_ns, critical_ns) AS total_ns",),
+    # a negative count tells that the others are in nanoseconds, and from what they are counted
+    MINUTES.name: (
+        f"CASE WHEN {_WHOLE} THEN -num ELSE num END AS num",
+        f"CASE WHEN {_WHOLE} THEN {_LEAST} ELSE min_ms END AS min_ms",
+        f"CASE WHEN {_WHOLE} THEN {_MOST} - {_LEAST} ELSE max_ms END AS max_ms",
+        f"CASE WHEN {_WHOLE} THEN sum_ns - {_expected(_LEAST, _MOST)} ELSE sum_ns END AS sum_ns",
+    ),
 }
 _READ: Final = {
     SPANS.name: (
@@ -33,15 +68,44 @@ _READ: Final = {
         "coalesce(links, nullif(split_part(attributes, chr(30), 3), '')) AS links",
         "CASE WHEN first_chunk_ns = -1 THEN ttft_ns ELSE first_chunk_ns END AS first_chunk_ns",
     ),
-    TRACES.name: ("coalesce(end_ns, start_ns + wall_ns) AS end_ns",),
+    TRACES.name: (
+        "coalesce(end_ns, start_ns + wall_ns) AS end_ns",
+        "CASE WHEN first_start_ns = -1 THEN start_ns ELSE first_start_ns END AS first_start_ns",
+    ),
     STAGES.name: ("coalesce(total_ns, critical_ns) AS total_ns",),
+    MINUTES.name: (
+        "abs(num) AS num",
+        "CASE WHEN num < 0 THEN min_ms / 1e6 ELSE min_ms END AS min_ms",
+        "CASE WHEN num < 0 THEN (min_ms + max_ms) / 1e6 ELSE max_ms END AS max_ms",
+        f"CASE WHEN num < 0 THEN sum_ns + {_expected('min_ms', '(min_ms + max_ms)')} "
+        "ELSE sum_ns END AS sum_ns",
+    ),
 }
 _ORDER: Final = {
     CALLS.name: "ORDER BY start_ns",
     TRACES.name: "ORDER BY start_ns",
     STAGES.name: "ORDER BY trace_hi, trace_lo, stage",
-    MINUTES.name: "ORDER BY width, metric, start_ns",
+    # what one value or two tell wholly comes together
+    MINUTES.name: "ORDER BY width, metric, least(num, 3), start_ns",
 }
+_MANY_ANSWERS: Final = 0.45
+"""Share of spans with an answer's id from which on packed ids are smaller, for all that a null
+then costs four bytes: such an id is random letters, of which a dictionary makes nothing."""
+
+
+def columns(connection: duckdb.DuckDBPyConnection, catalog: str, table: TableOf) -> dict[str, str]:
+    """Column name -> SQL type of the table that takes a file's rows; see :func:`written`."""
+    found = ddl(table)
+    if table is SPANS:
+        source = f"{catalog}.{table.name}"
+        present = {row[0] for row in connection.execute(f"DESCRIBE {source}").fetchall()}
+        if "response_id" in present:
+            ((num, num_answers),) = connection.execute(
+                f"SELECT count(*), count(response_id) FROM {source}"  # noqa: S608
+            ).fetchall()
+            if num_answers > _MANY_ANSWERS * num:
+                found["response_id"] += PACKED
+    return found
 
 
 def read(table: TableOf) -> str:

@@ -17,7 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longpole.vocab import Span, columns
+from longpole_collector.pricing import COLUMNS as PRICED_BY
+from longpole_collector.pricing import Price
 from longpole_collector.stores.attempts import Attempts, address_of, find_attempts
+from longpole_collector.stores.connection import registered
 from longpole_collector.stores.schema import (
     HEAVY,
     SPANS,
@@ -57,9 +60,6 @@ _SPAN: Final = [*_TRACE, "span_id", "start_ns"]
 _ATTEMPTS: Final = [*_SPAN, "num_attempts", "retry_ns"]
 _SUMS: Final = ("input_tokens", "cached_input_tokens", "output_tokens")
 _NONE: Final = -1
-_LONG_NS: Final = 60_000_000_000
-"""Spans of longer than this are looked for by their starts first: all columns cost twelve times."""
-_MAX_STRETCHES: Final = 16
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -78,8 +78,8 @@ class Settled(NamedTuple):
         attempts: ``trace_hi, trace_lo, span_id, start_ns, num_attempts, retry_ns`` of the calls of
             which requests below them tell more attempts than stored; ``spans`` has them already.
         sums: one row a trace with calls or with ``is_elsewhere`` (it tells of another trace's
-            call): ``trace_hi, trace_lo, num_calls, num_retries, is_elsewhere`` and the tokens,
-            null where no call knows them.
+            call): ``trace_hi, trace_lo, num_calls, num_retries, is_elsewhere``, the tokens, null
+            where no call knows them, and ``cost_usd``, null where a call has no cost.
     """
 
     scope: pa.Table
@@ -93,7 +93,13 @@ class Settled(NamedTuple):
 class Calls:
     """Settles calls; used by one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, price: Price | None) -> None:
+        """Make the small database.
+
+        Args:
+            price: prices calls.
+        """
+        self._price = price
         self._database = duckdb.connect(":memory:", config={"threads": "1"})
 
     def settle(
@@ -125,7 +131,7 @@ class Calls:
             calls,
             _changed(spans, roles),
             spans.select(_ATTEMPTS).take(pa.array(attempts.rows)),
-            _sums(spans, roles, calls, elsewhere),
+            _sums(spans, roles, calls, elsewhere, self._price),
         )
 
     def _merge(self, models: pa.Table, *, has_twins: bool) -> tuple[pa.Table, pa.Table]:
@@ -289,7 +295,8 @@ def _addresses(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, rows: Ints) -
     cursor.register("wanted", wanted)
     try:
         found = cursor.execute(
-            f"SELECT place, attributes FROM span_rows JOIN wanted USING ({', '.join(_SPAN)}) "  # noqa: S608
+            "SELECT wanted.place, attributes FROM span_rows "  # noqa: S608
+            f"JOIN wanted USING ({', '.join(_SPAN)}) "
             f"WHERE start_ns BETWEEN {starts.min()} AND {starts.max()}"
         ).fetchall()
     finally:
@@ -303,30 +310,23 @@ def _addresses(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, rows: Ints) -
 def _read(
     cursor: duckdb.DuckDBPyConnection, scope: pa.Table, since_ns: int, until_ns: int
 ) -> pa.Table:
-    """The spans of these traces; over a long time, first when they start, then only there."""
-    query = f"FROM span_rows SEMI JOIN scope USING ({TRACE_HI}, {TRACE_LO}) WHERE "
-    where = f"start_ns BETWEEN {since_ns} AND {until_ns}"
-    cursor.register("scope", scope)
-    try:
-        if until_ns - since_ns > _LONG_NS:
-            starts = cursor.sql(f"SELECT start_ns {query} {where}").to_arrow_table()
-            where = _within(starts["start_ns"].to_numpy())
-        return cursor.sql(f"SELECT {_READ} {query} {where}").to_arrow_table()
-    finally:
-        cursor.unregister("scope")
+    """The spans of these traces: first where they lie, then only those rows.
 
-
-def _within(starts: Ints) -> str:
-    """A condition that holds for these starts and few others."""
-    if not len(starts):
-        return "false"
-    starts = np.sort(starts)
-    gaps = np.diff(starts)
-    widest = np.sort(np.argsort(gaps)[len(gaps) - _MAX_STRETCHES + 1 :]) if len(gaps) else gaps
-    lows = starts[np.concatenate(([0], widest + 1))].tolist()
-    highs = starts[np.concatenate((widest, [len(starts) - 1]))].tolist()
-    pairs = zip(lows, highs, strict=True)
-    return " OR ".join(f"start_ns BETWEEN {low} AND {high}" for low, high in pairs)
+    Many other spans share their time, and all columns of one cost twelve times what its id does.
+    """
+    with registered(cursor, scope=scope):
+        found = cursor.sql(
+            f"SELECT day, place FROM span_rows SEMI JOIN scope USING ({TRACE_HI}, {TRACE_LO}) "  # noqa: S608
+            f"WHERE start_ns BETWEEN {since_ns} AND {until_ns}"
+        ).to_arrow_table()
+    read = f"SELECT {_READ} FROM span_rows "  # noqa: S608
+    parts = [cursor.sql(f"{read} LIMIT 0").to_arrow_table()]
+    for day in pc.unique(found["day"]).to_pylist():
+        places = found.filter(pc.equal(found["day"], day)).select(["place"])
+        with registered(cursor, places=places):
+            here = cursor.sql(f"{read} SEMI JOIN places USING (place) WHERE day = '{day}'")
+            parts.append(here.to_arrow_table())
+    return pa.concat_tables(parts)
 
 
 def _changed(spans: pa.Table, roles: npt.NDArray[np.int8]) -> pa.Table:
@@ -336,24 +336,39 @@ def _changed(spans: pa.Table, roles: npt.NDArray[np.int8]) -> pa.Table:
 
 
 def _sums(
-    spans: pa.Table, roles: npt.NDArray[np.int8], calls: pa.Table, is_elsewhere: Bools
+    spans: pa.Table,
+    roles: npt.NDArray[np.int8],
+    calls: pa.Table,
+    is_elsewhere: Bools,
+    price: Price | None,
 ) -> pa.Table:
-    facts = [*_TRACE, *_SUMS, "num_attempts"]
+    facts = list(dict.fromkeys((*_TRACE, *_SUMS, "num_attempts", *PRICED_BY)))
     alone = spans.select(facts).filter(pa.array(roles == 1))
     away = spans.select(_TRACE).filter(pa.array(is_elsewhere))
     counted = pa.concat_tables([alone, calls.select(facts)])
     retries = pc.max_element_wise(pc.subtract(counted["num_attempts"], 1), 0)
     counted = counted.append_column("num_retries", retries)
+    counted = counted.append_column("cost_usd", _costs(counted, price))
+    counted = counted.drop_columns([name for name in PRICED_BY if name not in _SUMS])
     counted = counted.append_column("num_calls", pa.repeat(1, counted.num_rows))
     counted = counted.append_column("is_elsewhere", pa.repeat(0, counted.num_rows))
     away = away.append_column("num_calls", pa.repeat(0, away.num_rows))
+    away = away.append_column("cost_usd", pa.repeat(0.0, away.num_rows))
     away = away.append_column("is_elsewhere", pa.repeat(1, away.num_rows))
     table = pa.concat_tables([counted, away], promote_options="default")
     names = ("num_calls", "num_retries", *_SUMS)
+    every = pc.ScalarAggregateOptions(skip_nulls=False)
     found = table.group_by(list(_TRACE), use_threads=False).aggregate(
-        [*((name, "sum") for name in names), ("is_elsewhere", "max")]
+        [*((name, "sum") for name in names), ("cost_usd", "sum", every), ("is_elsewhere", "max")]
     )
-    return found.rename_columns([*_TRACE, *names, "is_elsewhere"])
+    return found.rename_columns([*_TRACE, *names, "cost_usd", "is_elsewhere"])
+
+
+def _costs(calls: pa.Table, price: Price | None) -> pa.Array:
+    """What each call costs."""
+    if price is None or not calls.num_rows:
+        return pa.nulls(calls.num_rows, pa.float64())
+    return price({name: calls[name] for name in PRICED_BY}, calls.num_rows).cost_usd
 
 
 def _is_known(column: pa.ChunkedArray) -> Bools:

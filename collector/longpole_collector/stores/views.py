@@ -6,6 +6,7 @@ what a column means.
 """
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from importlib.resources import files
 from itertools import takewhile
@@ -31,8 +32,11 @@ CREATE OR REPLACE MACRO log_value(b) AS 2 * pow({GAMMA}e0, b) / ({GAMMA}e0 + 1);
 """
 OF_TRACE: Final = ("spans", "calls", "traces", "trace_stages")
 """Views that can be asked for one trace."""
-_PLACE: Final = "of_hi, of_lo, since_ns, until_ns, home"
-_ROWS: Final = re.compile(r"\bFROM (span_rows|call_rows|trace_rows|trace_stage_rows)\b(?! AS)")
+OF_TIME: Final = ("spans", "calls", "traces", "minutes", "hours")
+"""Views that can be asked for a stretch of time: whose rows have a start."""
+_ROWS: Final = re.compile(
+    r"\bFROM (span_rows|call_rows|trace_rows|trace_stage_rows|minute_rows)\b(?! AS)"
+)
 
 
 class View(NamedTuple):
@@ -71,7 +75,7 @@ def macros() -> str:
 
 
 def script() -> str:
-    """SQL that makes views and comments, and of each view a function over one trace, anew."""
+    """SQL that makes views and comments anew."""
     parts: list[str] = []
     for view in views().values():
         parts.append(f"CREATE OR REPLACE VIEW {view.name} AS {view.query};")
@@ -80,25 +84,17 @@ def script() -> str:
             f"COMMENT ON COLUMN {view.name}.{column} IS {_quoted(meaning)};"
             for column, meaning in view.columns.items()
         ]
-        if view.name in OF_TRACE:
-            narrow = _ROWS.sub(_of_trace, view.query)
-            name = f"{view.name}_of_trace"
-            parts.append(f"CREATE OR REPLACE MACRO {name}({_PLACE}) AS TABLE {narrow};")
     return "\n".join(parts)
 
 
-def _of_trace(match: re.Match[str]) -> str:
-    """A table's rows of one trace: spans by the time they lie in, roll-ups by their file."""
-    table = match[1]
-    near = (
-        "start_ns BETWEEN since_ns AND until_ns"
-        if table == "span_rows"
-        else "(home IS NULL OR day = home)"
-    )
-    return (
-        f"FROM (SELECT * FROM {table} "  # noqa: S608
-        f"WHERE trace_hi = of_hi AND trace_lo = of_lo AND {near}) AS {table}"
-    )
+def over(view: str, rows: Callable[[str], str]) -> str:
+    """SELECT of a view over some of the rows that it is made of.
+
+    Args:
+        view: its name.
+        rows: SELECT of them, by the name of the table that they are of.
+    """
+    return _ROWS.sub(lambda match: f"FROM ({rows(match[1])}) AS {match[1]}", views()[view].query)
 
 
 def _quoted(text: str) -> str:

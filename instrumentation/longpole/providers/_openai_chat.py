@@ -11,6 +11,8 @@ from typing import Any
 from longpole.call import TEXT, Kind, Usage
 from longpole.providers import _messages, _stainless
 from longpole.providers.base import Answer, Arguments, Prompt, Request, at_least_one, count
+from longpole.reported import reported_cost
+from longpole.vocab import keys
 
 _REASONING = ("reasoning_content", "reasoning")
 
@@ -19,12 +21,25 @@ def request(
     body: Mapping[str, Any],
     kwargs: Arguments,
     prompt: Callable[[Mapping[str, Any]], Prompt] | None = None,
+    *,
+    num_prompts: int = 1,
+    can_ask: bool = False,
 ) -> Request:
-    """What a call asks for, by its JSON body and the arguments of ``_post``."""
+    """What a call asks for, by its JSON body and the arguments of ``_post``.
+
+    Args:
+        body: the JSON body.
+        kwargs: the arguments.
+        prompt: reads the prompt in a body, if the call has one.
+        num_prompts: how many the body holds, each to be answered ``n`` times.
+        can_ask: the API counts the tokens of a stream when it is asked to.
+    """
     tokens = body.get("max_completion_tokens")
     tokens = body.get("max_tokens") if tokens is None else tokens
-    found = _stainless.request(body, kwargs, tokens, prompt)
-    return found._replace(num_choices=at_least_one(body.get("n")))
+    num_choices = at_least_one(body.get("n")) * num_prompts
+    return _stainless.request(
+        body, kwargs, tokens, prompt, num_choices=num_choices, can_ask=can_ask
+    )
 
 
 def prompt(body: Mapping[str, Any]) -> Prompt:
@@ -36,15 +51,6 @@ def prompt(body: Mapping[str, Any]) -> Prompt:
 def completion_prompt(body: Mapping[str, Any]) -> Prompt:
     """The prompt of a completion."""
     return _messages.chat(body.get("prompt"))
-
-
-def asking(body: Mapping[str, Any], kwargs: Arguments) -> Arguments | None:
-    """The arguments of a streamed call with token counts asked for, unless somebody decided."""
-    is_said = isinstance(body.get("stream_options"), Mapping)
-    # Who takes the raw response may read its bytes, and would meet the chunk we asked for.
-    if is_said or body.get("stream") is not True or _stainless.is_raw(kwargs):
-        return None
-    return {**kwargs, "body": {**body, "stream_options": {"include_usage": True}}}
 
 
 def rejects_usage(error: BaseException) -> bool:
@@ -94,31 +100,54 @@ def _without_choices(chunk: Any, answer: Answer) -> Kind:
 
 def _about(chunk: Any, answer: Answer) -> None:
     """What the first and the last chunks of a stream say beside the text."""
-    answer.response_id = answer.response_id or getattr(chunk, "id", None) or None
-    answer.model = answer.model or getattr(chunk, "model", None) or None
+    if answer.response_id is None:
+        answer.response_id = getattr(chunk, "id", None) or None
+    if answer.model is None:
+        answer.model = getattr(chunk, "model", None) or None
     answer.service_tier = getattr(chunk, "service_tier", None) or answer.service_tier
     used = getattr(chunk, "usage", None)
     if used is not None:
         answer.usage = answer.usage.merged(usage(used))
+        note_cost(used, answer)
+
+
+def note_cost(usage: Any, answer: Answer) -> None:
+    """Keep what a usage record says the call cost; most say nothing."""
+    cost = reported_cost(_members(usage))
+    if cost is not None:
+        answer.facts[keys.REPORTED_COST] = cost
 
 
 def other_kind(delta: Any) -> Kind:
     """What a delta without text carries."""
-    extra = delta.model_extra or {}
-    own = getattr(delta, "__dict__", None) or extra  # asking a model for what it lacks takes long
-    if any(own.get(name) or extra.get(name) for name in _REASONING):
-        return Kind.REASONING
-    if own.get("refusal") or extra.get("refusal"):
+    said = _members(delta)
+    for name in _REASONING:
+        if said.get(name):
+            return Kind.REASONING
+    if said.get("refusal"):
         return TEXT
-    asked = own.get("tool_calls") or extra.get("tool_calls") or ()
-    calls = [getattr(call, "function", None) for call in asked]
-    calls.append(own.get("function_call") or extra.get("function_call"))
-    if any(call.name or call.arguments for call in calls if call is not None):
+    for call in said.get("tool_calls") or ():
+        if _is_called(getattr(call, "function", None)):
+            return Kind.TOOL
+    function = said.get("function_call")
+    if function is not None and _is_called(function):
         return Kind.TOOL
-    audio = own.get("audio") or extra.get("audio")
-    if audio is not None and any(_part(audio, name) for name in ("data", "transcript")):
+    audio = said.get("audio")
+    if audio is not None and (_part(audio, "data") or _part(audio, "transcript")):
         return TEXT  # what the user perceives
-    return Kind.ROLE if delta.role else Kind.EMPTY
+    return Kind.ROLE if said.get("role") else Kind.EMPTY
+
+
+def _members(model: Any) -> Any:
+    """What a model holds, declared or not, to ``get``: asking it for what it lacks takes long."""
+    own, extra = getattr(model, "__dict__", None), getattr(model, "model_extra", None)
+    if not own:
+        return {} if extra is None else extra
+    return {**own, **extra} if extra else own
+
+
+def _is_called(function: Any) -> bool:
+    return function is not None and bool(function.name or function.arguments)
 
 
 def _part(audio: Any, name: str) -> Any:
@@ -143,10 +172,9 @@ def response(result: Any, answer: Answer) -> None:
 
 def completion_request(body: Mapping[str, Any], kwargs: Arguments) -> Request:
     """What a completion asks for: as a chat, with as many answers for each prompt."""
-    asked = request(body, kwargs, completion_prompt)
     prompts = body.get("prompt")
     num_prompts = len(prompts) if isinstance(prompts, list) and _holds_prompts(prompts) else 1
-    return asked._replace(num_choices=asked.num_choices * num_prompts, asking=asking(body, kwargs))
+    return request(body, kwargs, completion_prompt, num_prompts=num_prompts, can_ask=True)
 
 
 def _holds_prompts(prompt: Sequence[Any]) -> bool:
@@ -185,18 +213,22 @@ def usage(usage: Any) -> Usage:
     prompt = count(getattr(usage, "prompt_tokens", None))
     completion = count(getattr(usage, "completion_tokens", None))
     total = count(getattr(usage, "total_tokens", None))
+    cached = written = reasoning = None
     inside_prompt = getattr(usage, "prompt_tokens_details", None)
-    cached = count(getattr(inside_prompt, "cached_tokens", None))
+    if inside_prompt is not None:
+        cached = count(getattr(inside_prompt, "cached_tokens", None))
+        written = count(getattr(inside_prompt, "cache_write_tokens", None))
     if cached is None:
-        cached = count(getattr(usage, "prompt_cache_hit_tokens", None))
+        cached = count(_members(usage).get("prompt_cache_hit_tokens"))
     inside_output = getattr(usage, "completion_tokens_details", None)
-    reasoning = count(getattr(inside_output, "reasoning_tokens", None))
+    if inside_output is not None:
+        reasoning = count(getattr(inside_output, "reasoning_tokens", None))
     if reasoning and prompt is not None and completion is not None:
         completion += reasoning if total == prompt + completion + reasoning else 0
     return Usage(
         input_tokens=prompt,
         cached_input_tokens=cached,
-        cache_write_tokens=count(getattr(inside_prompt, "cache_write_tokens", None)),
+        cache_write_tokens=written,
         output_tokens=completion,
         reasoning_tokens=reasoning,
     )

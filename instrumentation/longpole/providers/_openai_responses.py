@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longpole.call import REASONING, TEXT, TOOL, Kind, Usage
-from longpole.providers import _messages, _stainless
+from longpole.providers import _messages, _openai_chat, _stainless
 from longpole.providers._messages import member
 from longpole.providers.base import Answer, Arguments, Prompt, Request, count
 from longpole.said import Said
@@ -104,6 +104,7 @@ def _read(result: Any, answer: Answer) -> None:
     used = getattr(result, "usage", None)
     if used is not None:
         answer.usage = answer.usage.merged(_usage(used))
+        _openai_chat.note_cost(used, answer)
     status = getattr(result, "status", None)
     if status == "failed":
         error = getattr(result, "error", None)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from longpole import transport
-from longpole.providers.base import Chunks, Prompt, Request, Server, asked
+from longpole.providers.base import A_DICT, Arguments, Chunks, Prompt, Request, Server, asked
 
 _RAW_HEADER = "X-Stainless-Raw-Response"
 
@@ -18,6 +18,12 @@ def server(client: Any) -> Server:
     """Host and port of the client's base URL."""
     url = client.base_url
     return Server(url.host, url.port)
+
+
+def place(client: Any) -> object | None:
+    """The base URL as the client keeps it; asking for it openly takes an import each time."""
+    found: object | None = vars(client).get("_base_url")
+    return found
 
 
 def attach(client: Any) -> Sequence[Callable[[], None]]:
@@ -36,13 +42,13 @@ def body_of(path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mappin
     ``None`` for a post to somewhere else.
     """
     body = kwargs.get("body")
-    if not (args and isinstance(args[0], str) and isinstance(body, Mapping)):
+    if not (args and isinstance(args[0], str) and isinstance(body, A_DICT)):
         return None
-    if args[0].partition("?")[0] != path:
+    if args[0] != path and args[0].partition("?")[0] != path:
         return None
     options = kwargs.get("options")
-    extra = options.get("extra_json") if isinstance(options, Mapping) else None
-    return {**body, **extra} if isinstance(extra, Mapping) else body
+    extra = options.get("extra_json") if isinstance(options, A_DICT) else None
+    return {**body, **extra} if extra is not None and isinstance(extra, A_DICT) else body
 
 
 def request(
@@ -50,6 +56,9 @@ def request(
     kwargs: Mapping[str, Any],
     max_tokens: Any,
     prompt: Callable[[Mapping[str, Any]], Prompt] | None = None,
+    *,
+    num_choices: int = 1,
+    can_ask: bool = False,
 ) -> Request:
     """What a call asks for, by its JSON body and the arguments of ``_post``.
 
@@ -58,22 +67,30 @@ def request(
         kwargs: the arguments.
         max_tokens: what was given under the API's own name for it.
         prompt: reads the prompt in a body, if the call has one.
+        num_choices: answers asked for.
+        can_ask: the API counts the tokens of a stream when it is asked to.
     """
-    return Request(
-        facts=asked(
-            body.get("model"), max_tokens, body.get("temperature"), body.get("service_tier")
-        ),
-        is_streamed=body.get("stream") is True,
-        is_raw=is_raw(kwargs),
-        prompt=None if prompt is None else partial(prompt, body),
-    )
+    is_streamed, is_raw = body.get("stream") is True, _is_raw(kwargs)
+    facts = asked(body.get("model"), max_tokens, body.get("temperature"), body.get("service_tier"))
+    # Who takes the raw response may read its bytes, and would meet the chunk we asked for.
+    asking = _asking(body, kwargs) if can_ask and is_streamed and not is_raw else None
+    read = None if prompt is None else partial(prompt, body)
+    return Request(facts, is_streamed, num_choices, is_raw, asking, read)
 
 
-def is_raw(kwargs: Mapping[str, Any]) -> bool:
+def _asking(body: Mapping[str, Any], kwargs: Arguments) -> Arguments | None:
+    """The arguments with token counts asked for, unless the application decided itself."""
+    said = body.get("stream_options")
+    if said is not None and isinstance(said, A_DICT):
+        return None
+    return {**kwargs, "body": {**body, "stream_options": {"include_usage": True}}}
+
+
+def _is_raw(kwargs: Arguments) -> bool:
     """``with_raw_response`` or ``with_streaming_response``: the HTTP response is handed out."""
     options = kwargs.get("options")
-    headers = options.get("headers") if isinstance(options, Mapping) else None
-    return isinstance(headers, Mapping) and _RAW_HEADER in headers
+    headers = options.get("headers") if isinstance(options, A_DICT) else None
+    return bool(headers) and isinstance(headers, A_DICT) and _RAW_HEADER in headers
 
 
 def chunks(result: Any) -> Chunks | None:

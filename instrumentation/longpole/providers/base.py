@@ -6,10 +6,11 @@ of that package comes to ``wrap``, so it must not import the client library itse
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from longpole.call import AttributeValue, Kind, Usage
+from longpole.call import UNKNOWN, AttributeValue, Kind, Usage
 from longpole.vocab import keys
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 Arguments = Mapping[str, Any]
 """The keyword arguments of a wrapped method; a provider names positional ones itself."""
+
+A_DICT = (dict, Mapping)
+"""For ``isinstance``: what is a plain dict, as nearly all are, is told without asking its ABC."""
 
 _TOO_MANY = 1 << 53
 """The most that a number in JSON holds exactly."""
@@ -105,7 +109,7 @@ class Answer:
     service_tier: str | None = None
     error_type: str | None = None
     finish_reasons: dict[int, str] = field(default_factory=dict)
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = UNKNOWN
     facts: dict[str, AttributeValue] = field(default_factory=dict)
     said: "Said | None" = None
 
@@ -116,16 +120,21 @@ class Answer:
 
     def attributes(self) -> dict[str, AttributeValue]:
         """By vocabulary key, without usage; what was not said is left out."""
-        found: dict[str, AttributeValue | None] = {
-            keys.RESPONSE_MODEL: self.model,
-            keys.RESPONSE_ID: self.response_id,
-            keys.SERVICE_TIER: self.service_tier,
-            keys.FINISH_REASONS: [self.finish_reasons[i] for i in sorted(self.finish_reasons)]
-            or None,
-            keys.ERROR_TYPE: self.error_type,
-            **self.facts,
-        }
-        return {key: value for key, value in found.items() if value is not None}
+        found: dict[str, AttributeValue] = {}
+        if self.model is not None:
+            found[keys.RESPONSE_MODEL] = self.model
+        if self.response_id is not None:
+            found[keys.RESPONSE_ID] = self.response_id
+        if self.service_tier is not None:
+            found[keys.SERVICE_TIER] = self.service_tier
+        if self.finish_reasons:
+            found[keys.FINISH_REASONS] = tuple(
+                map(itemgetter(1), sorted(self.finish_reasons.items()))
+            )
+        if self.error_type is not None:
+            found[keys.ERROR_TYPE] = self.error_type
+        found.update(self.facts)
+        return found
 
 
 def known(values: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
@@ -137,14 +146,16 @@ def asked(
     model: Any, max_tokens: Any = None, temperature: Any = None, tier: Any = None
 ) -> dict[str, AttributeValue]:
     """The facts that every request has; what is not said, or no such value, is left out."""
-    return known(
-        {
-            keys.REQUEST_MODEL: (model, str),
-            keys.REQUEST_MAX_TOKENS: (max_tokens, int),
-            keys.REQUEST_TEMPERATURE: (temperature, int | float),
-            keys.SERVICE_TIER_REQUESTED: (tier, str),
-        }
-    )
+    found: dict[str, AttributeValue] = {}
+    if isinstance(model, str):
+        found[keys.REQUEST_MODEL] = model
+    if isinstance(max_tokens, int):
+        found[keys.REQUEST_MAX_TOKENS] = max_tokens
+    if isinstance(temperature, int | float):
+        found[keys.REQUEST_TEMPERATURE] = temperature
+    if isinstance(tier, str):
+        found[keys.SERVICE_TIER_REQUESTED] = tier
+    return found
 
 
 def at_least_one(value: Any) -> int:
@@ -190,6 +201,10 @@ def _anything(client: Any) -> bool:
     return True
 
 
+def _nowhere(client: Any) -> None:
+    return None
+
+
 def _never(error: BaseException) -> bool:
     return False
 
@@ -214,6 +229,8 @@ class Provider:
         methods: what to patch.
         name: ``gen_ai.provider.name`` of a client.
         server: where a client sends its calls, if it says so.
+        place: what both follow from: while a client has the same object there, neither is asked
+            again. ``None`` is not known.
         attach: connects a client's HTTP layer to :mod:`longpole.transport`, returns how to undo
             it.
         copies: client methods that return another client over the same connection.
@@ -232,6 +249,7 @@ class Provider:
     name: Callable[[Any], str]
     server: Callable[[Any], Server | None]
     attach: Callable[[Any], Sequence[Callable[[], None]]]
+    place: Callable[[Any], object | None] = _nowhere
     copies: tuple[str, ...] = ()
     factories: tuple[str, ...] = ()
     is_module: bool = False

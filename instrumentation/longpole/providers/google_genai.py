@@ -182,13 +182,15 @@ def _usage(usage: Any) -> Usage:
 
     What tools on the server gave the model to read stands beside the prompt.
     """
-    thoughts = count(usage.thoughts_token_count)
+    read, thoughts = usage.tool_use_prompt_token_count, usage.thoughts_token_count
+    given, written = count(usage.prompt_token_count), count(usage.candidates_token_count)
+    if thoughts is not None:
+        thoughts = count(thoughts)
+        written = _sum(written, thoughts)
     return Usage(
-        input_tokens=_sum(
-            count(usage.prompt_token_count), count(usage.tool_use_prompt_token_count)
-        ),
+        input_tokens=given if read is None else _sum(given, count(read)),
         cached_input_tokens=count(usage.cached_content_token_count),
-        output_tokens=_sum(count(usage.candidates_token_count), thoughts),
+        output_tokens=written,
         reasoning_tokens=thoughts,
     )
 

@@ -75,6 +75,7 @@ PROVIDER = Provider(
     copies=("copy", "with_options"),
     name=_name,
     server=_stainless.server,
+    place=_stainless.place,
     attach=_stainless.attach,
     is_client=_stainless.is_client,
     error_type=_stainless.error_type,

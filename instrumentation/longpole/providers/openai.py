@@ -48,8 +48,7 @@ def _chat(args: Sequence[Any], kwargs: Arguments) -> Request | None:
     body = _stainless.body_of("/chat/completions", args, kwargs)
     if body is None:
         return None
-    asked = _openai_chat.request(body, kwargs, _openai_chat.prompt)
-    return asked._replace(asking=_openai_chat.asking(body, kwargs))
+    return _openai_chat.request(body, kwargs, _openai_chat.prompt, can_ask=True)
 
 
 def _completion(args: Sequence[Any], kwargs: Arguments) -> Request | None:
@@ -102,6 +101,7 @@ PROVIDER = Provider(
     copies=("copy", "with_options"),
     name=_name,
     server=_stainless.server,
+    place=_stainless.place,
     attach=_stainless.attach,
     is_client=_stainless.is_client,
     rejects_usage=_openai_chat.rejects_usage,

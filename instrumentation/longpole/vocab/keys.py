@@ -67,6 +67,12 @@ CACHE_WRITE_1H_TOKENS: Final = "anthropic.usage.cache_creation.ephemeral_1h_inpu
 REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
 REASONING_TOKENS_OLD: Final = "gen_ai.usage.reasoning_tokens"
 
+# --- money -------------------------------------------------------------------------------------
+REPORTED_COST: Final = "longpole.reported_cost"
+"""What the provider's answer says the call cost (OpenRouter's ``usage.cost``)."""
+REPORTED_CURRENCY: Final = "longpole.reported_currency"
+"""Currency of that, as ISO 4217 has it; US dollars where it is missing."""
+
 # --- client-side times of one call (seconds since the call was made) ---------------------------
 TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
 """First event of any kind, by the letter of the convention."""

@@ -100,8 +100,15 @@ class Span(NamedTuple):
     ] = None
     cached_input_tokens: Annotated[int | None, Col("tokens", "read from a prompt cache")] = None
     cache_write_tokens: Annotated[int | None, Col("tokens", "written to a prompt cache")] = None
+    cache_write_1h_tokens: Annotated[
+        int | None, Col("tokens", "the part of these that lives an hour")
+    ] = None
     output_tokens: Annotated[int | None, Col("tokens", "all produced, reasoning included")] = None
     reasoning_tokens: Annotated[int | None, Col("tokens", "reasoning part of the output")] = None
+    reported_cost_usd: Annotated[
+        float | None, Col("usd", "what the sender said the call cost, in reported_currency")
+    ] = None
+    reported_currency: Annotated[str | None, Col("", "currency of that; US dollars if null")] = None
     # times of the model call, since the call was made
     first_chunk_ns: Annotated[int | None, Col("ns", "first event of any kind")] = None
     ttft_ns: Annotated[int | None, Col("ns", "first content event")] = None

@@ -35,7 +35,7 @@ class Trace(NamedTuple):
     input_tokens: Annotated[int | None, Col("tokens", "sum over calls; null if none is known")]
     cached_input_tokens: Annotated[int | None, Col("tokens", "sum over calls; null if unknown")]
     output_tokens: Annotated[int | None, Col("tokens", "sum over calls; null if none is known")]
-    cost_usd: Annotated[float | None, Col("usd", "sum over calls; null while no price is known")]
+    cost_usd: Annotated[float | None, Col("usd", "sum over calls; null if one of them has no cost")]
     long_pole: Annotated[str, Col("", "stage with most critical time")]
     long_pole_ns: Annotated[int, Col("ns", "that time")]
     shape: Annotated[str | None, Col("", "latency shape; null while not classified")]

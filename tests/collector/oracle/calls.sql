@@ -126,8 +126,8 @@ known AS NOT MATERIALIZED (
         arg_min(COLUMNS([
             'provider', 'request_model', 'response_model', 'response_id', 'is_streamed',
             'finish_reason', 'service_tier_requested', 'service_tier', 'input_tokens',
-            'cached_input_tokens', 'cache_write_tokens', 'output_tokens', 'reasoning_tokens',
-            'ttft_attempt_ns', 'tpot_ms', 'num_chunks', 'tokens_per_chunk', 'chunk_gap_p50_ns',
+            'cached_input_tokens', 'cache_write_tokens', 'cache_write_1h_tokens', 'output_tokens',
+            'reasoning_tokens', 'reported_cost_usd', 'ttft_attempt_ns', 'tpot_ms', 'num_chunks', 'tokens_per_chunk', 'chunk_gap_p50_ns',
             'chunk_gap_p99_ns', 'chunk_gap_max_ns', 'num_stalls', 'stall_ns', 'num_attempts',
             'retry_ns', 'stream_state', 'queue_ns', 'tokenize_ns', 'prefill_ns', 'first_decode_ns',
             'engine_decode_ns', 'engine_ttft_ns', 'route', 'route_version', 'prompt_version',
@@ -147,6 +147,8 @@ known AS NOT MATERIALIZED (
         count(*) FILTER (WHERE is_failed) AS num_failed,
         max(start_ns) FILTER (WHERE NOT is_start)
             - min(start_ns) FILTER (WHERE is_failed) AS failed_ns,
+        arg_min(coalesce(reported_currency, 'USD'), rank)
+            FILTER (WHERE NOT is_start AND reported_cost_usd IS NOT NULL) AS reported_currency,
         arg_min(ttft_ns, ttft_rank) FILTER (WHERE NOT is_start) AS own_ttft_ns,
         list_distinct(flatten(list(flags) FILTER (WHERE NOT is_start))) AS flags,
         arg_min(flags, ttft_rank) FILTER (WHERE ttft_ns IS NOT NULL AND NOT is_start) AS ttft_flags,
@@ -217,6 +219,7 @@ SELECT
     END AS uncached_input_tokens, -- input neither read from nor written to a cache; null if input or cached is unknown
     coalesce(c.cached_input_tokens, e.cached_input_tokens) AS cached_input_tokens, -- read from a prompt cache
     coalesce(c.cache_write_tokens, e.cache_write_tokens) AS cache_write_tokens, -- written to a prompt cache
+    coalesce(c.cache_write_1h_tokens, e.cache_write_1h_tokens) AS cache_write_1h_tokens, -- the part of these that lives an hour
     coalesce(c.output_tokens, e.output_tokens) AS output_tokens, -- all produced, reasoning included
     c.reasoning_tokens AS reasoning_tokens, -- reasoning part of the output
     c.first_chunk_ns / 1e6 AS first_chunk_ms, -- first event of any kind, ms since the call was made
@@ -253,7 +256,20 @@ SELECT
     c.failure_class AS failure_class, -- kind of failure
     coalesce(c.error_type, e.error_type) AS error_type, -- exception class or provider's error code
     c.stream_state AS stream_state, -- completed, closed_early, error, abandoned
-    NULL::DOUBLE AS cost_usd, -- price of the call; null while no price is known
+    price_of(
+        c.provider, coalesce(c.request_model, e.request_model),
+        coalesce(c.response_model, e.response_model), c.service_tier, c.start_ns,
+        coalesce(c.input_tokens, e.input_tokens),
+        coalesce(c.cached_input_tokens, e.cached_input_tokens),
+        coalesce(c.cache_write_tokens, e.cache_write_tokens),
+        coalesce(c.cache_write_1h_tokens, e.cache_write_1h_tokens),
+        coalesce(c.output_tokens, e.output_tokens), c.reasoning_tokens,
+        c.reported_cost_usd, c.reported_currency
+    ) AS price,
+    struct_extract(price, 'cost_usd') AS cost_usd, -- what the call cost
+    struct_extract(price, 'price_version') AS price_version, -- what priced it
+    c.reported_cost_usd AS reported_cost_usd, -- what the sender said the call cost
+    c.reported_currency AS reported_currency, -- currency of that
     CASE WHEN c.is_engine THEN list_append(c.flags, 'engine_side') ELSE c.flags END AS flags -- data-quality marks; engine_side: no client span
 FROM told c
 LEFT JOIN engine e ON e.call = c.key

@@ -23,7 +23,10 @@ SELECT
     service, route, prompt_version, request_model, metric,
     log_bucket(x) AS bucket,
     count(*) AS num,
-    sum(round(x * 1e6)::HUGEINT) AS sum_ns,
+    -- of values that no clock gives, as much as there is room for
+    greatest(
+        -9223372036854775807, least(9223372036854775807, sum(round(x * 1e6)::HUGEINT))
+    )::BIGINT AS sum_ns,
     min(x) AS min_ms,
     max(x) AS max_ms
 FROM (UNPIVOT c ON ttft_ms, tpot_ms, e2e_ms, wall_ms INTO NAME metric VALUE x)

@@ -115,14 +115,16 @@ SELECT
     arg_min(COLUMNS([
         'provider', 'request_model', 'response_model', 'response_id', 'is_streamed',
         'finish_reason', 'service_tier_requested', 'service_tier', 'input_tokens',
-        'cached_input_tokens', 'cache_write_tokens', 'output_tokens', 'reasoning_tokens',
-        'ttft_attempt_ns', 'tpot_ms', 'num_chunks', 'tokens_per_chunk', 'chunk_gap_p50_ns',
+        'cached_input_tokens', 'cache_write_tokens', 'cache_write_1h_tokens', 'output_tokens',
+        'reasoning_tokens', 'reported_cost_usd', 'ttft_attempt_ns', 'tpot_ms', 'num_chunks', 'tokens_per_chunk', 'chunk_gap_p50_ns',
         'chunk_gap_p99_ns', 'chunk_gap_max_ns', 'num_stalls', 'stall_ns', 'num_attempts',
         'retry_ns', 'stream_state', 'queue_ns', 'tokenize_ns', 'prefill_ns', 'first_decode_ns',
         'engine_decode_ns', 'route', 'route_version', 'prompt_version', 'prefix_hash',
         'cache_state', 'is_cold_start', 'conversation_id', 'outcome', 'failure_class',
         'error_type'
     ]), p.rank),
+    arg_min(coalesce(m.reported_currency, 'USD'), p.rank)
+        FILTER (WHERE m.reported_cost_usd IS NOT NULL) AS reported_currency,
     arg_min(m.first_chunk_ns + p.since_ns, p.rank) AS first_chunk_ns,
     arg_min(m.ttft_ns + p.since_ns, p.ttft_rank) AS ttft_ns,
     arg_min(m.ttfv_ns + p.since_ns, p.rank) AS ttfv_ns,
@@ -185,7 +187,7 @@ WITH engine AS ( -- of several engines (attempts) the last to end answered
 SELECT
     c.trace_hi, c.trace_lo, c.span_id, c.parent_id, c.start_ns, c.end_ns, c.service, c.dialect,
     c.operation, c.provider, c.response_id, c.service_tier_requested, c.service_tier,
-    c.reasoning_tokens, c.first_chunk_ns, c.ttft_ns, c.ttfv_ns, c.last_content_ns, c.tpot_ms,
+    c.reasoning_tokens, c.reported_cost_usd, c.reported_currency, c.first_chunk_ns, c.ttft_ns, c.ttfv_ns, c.last_content_ns, c.tpot_ms,
     c.num_chunks, c.tokens_per_chunk, c.chunk_gap_p50_ns, c.chunk_gap_p99_ns, c.chunk_gap_max_ns,
     c.num_stalls, c.stall_ns, c.num_attempts, c.retry_ns, c.stream_state, c.route,
     c.route_version, c.prompt_version, c.prefix_hash, c.conversation_id, c.outcome,
@@ -198,6 +200,7 @@ SELECT
     coalesce(c.input_tokens, e.input_tokens) AS input_tokens,
     coalesce(c.cached_input_tokens, e.cached_input_tokens) AS cached_input_tokens,
     coalesce(c.cache_write_tokens, e.cache_write_tokens) AS cache_write_tokens,
+    coalesce(c.cache_write_1h_tokens, e.cache_write_1h_tokens) AS cache_write_1h_tokens,
     coalesce(c.output_tokens, e.output_tokens) AS output_tokens,
     coalesce(c.cache_state, e.cache_state) AS cache_state,
     coalesce(e.tokenize_ns, c.tokenize_ns) AS tokenize_ns,

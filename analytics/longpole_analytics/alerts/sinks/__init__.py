@@ -1,0 +1,1 @@
+"""Who is told of an alert: one sink a file, each with a constant ``SINK``."""

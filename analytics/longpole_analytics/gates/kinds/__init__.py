@@ -1,0 +1,1 @@
+"""The kinds of checks, one a file: each has a constant ``GATE``."""
