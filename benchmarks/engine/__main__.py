@@ -32,6 +32,11 @@ BARS = {
     "overload": "pressure",
     "pool": "pressure",
     "invariant": "serving",
+    "quality": "quality",
+    "telemetry": "telemetry",
+    "speculation": "speculation",
+    "batches": "speculation",
+    "early_exit": "speculation",
 }
 """Function -> the module it lies in."""
 

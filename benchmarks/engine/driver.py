@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from longpole_engine.answers import Delivery
 from longpole_engine.config import EngineConfig
-from longpole_engine.engine import Delivery, Engine
+from longpole_engine.engine import Engine
 from longpole_engine.models.checkpoint import Checkpoint
 from longpole_engine.telemetry.events import RequestRecord, Timeline, now_ns
 from longpole_engine.types import Request, SamplingParams
@@ -32,8 +33,8 @@ class Driver:
         for sink, chunk in deliveries:
             sink(chunk)
 
-    def submit(self, prompt: Iterable[int], num_output: int) -> str:
-        """A greedy request; returns its name."""
+    def submit(self, prompt: Iterable[int], num_output: int, *, has_end: bool = False) -> str:
+        """A greedy request, which its own end ends only if ``has_end``; returns its name."""
         name = f"r{len(self.times)}"
         self.times[name], self.texts[name] = [], ""
         self.submitted[name] = time.perf_counter()
@@ -43,7 +44,7 @@ class Driver:
             self.times[name].append(time.perf_counter())
             self.texts[name] += chunk.text
 
-        params = SamplingParams(num_output, temperature=0.0, is_eos_ignored=True)
+        params = SamplingParams(num_output, temperature=0.0, is_eos_ignored=not has_end)
         self.engine.submit(Request(name, tuple(prompt), params, sink, self.records[name]))
         return name
 

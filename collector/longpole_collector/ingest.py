@@ -39,10 +39,10 @@ _TICK_S: Final = 0.2
 _SETTLE_TRACES: Final = 4000
 """Rolled up in one go: about a third of a second, in which nothing is stored."""
 _MANY_TRACES: Final = 20_000
-_AHEAD: Final = 0.65
+_BUSY_CORES: Final = 0.5
 _REFUSED_S: Final = 5.0
-_PATIENCE_S: Final = 30.0
-"""While spans come faster than they can be stored, roll-ups wait about this long at most."""
+_PATIENCE_S: Final = 60.0
+"""While storing takes all there is, roll-ups wait about this long at most."""
 _SAVE_S: Final = 20.0
 """Saved at least this often while there is something to save; the log keeps what is not."""
 _SPAN_BYTES: Final = 1000
@@ -120,7 +120,7 @@ class Ingest:
         self._is_closing = False
         self._num_queued = 0
         self._num_done = 0
-        self._num_in_batch = 0
+        self._settle_cpu_s = self._looked_cpu_s = self._looked_s = self._num_cores = 0.0
         self._thread = Thread(target=self._run, name="longpole-ingest", daemon=True)
         self.health.gauge("queue_spans", lambda: self._num_queued - self._num_done)
 
@@ -287,8 +287,7 @@ class Ingest:
         self._insist(write)
         self._stored = batch[-1].position
         self._is_changed |= bool(logs)
-        self._num_in_batch = sum(item.num_records for item in batch)
-        self._num_done += self._num_in_batch
+        self._num_done += sum(item.num_records for item in batch)
         self.budget.give(sum(item.num_bytes for item in batch))
         spans_of = [item.num_records for item in batch if item.signal is Signal.TRACES]
         arrivals = np.repeat([each.received_ns for each in traces], spans_of)
@@ -297,7 +296,7 @@ class Ingest:
     def _settle(self, *, everything: bool = False) -> int:
         """Roll up some of what is due; returns how many traces are left waiting.
 
-        Between two batches there is time for it unless the doors are ahead of the store: then
+        Between two batches there is time for it unless the machine has none to spare: then
         spans come first, until too many traces wait or one has waited for long.
         """
         try:
@@ -307,7 +306,9 @@ class Ingest:
                 if self._is_loaded() and not (is_late or everything):
                     return before
                 num = _MANY_TRACES if is_late else _SETTLE_TRACES
+                since_s = time.thread_time()
                 waiting = self._writer.settle(num, everything=everything)
+                self._settle_cpu_s += time.thread_time() - since_s
                 self._is_changed |= waiting != before
                 is_done = waiting in (0, before) or everything or not self._batches.is_empty()
                 if is_done or self._is_save_due():
@@ -317,13 +318,12 @@ class Ingest:
             return 1
 
     def _is_loaded(self) -> bool:
-        """Whether the doors are ahead of the store.
-
-        They are when nearly as much came in as was stored meanwhile, or was turned away.
-        """
-        num_waiting = self._num_queued - self._num_done
-        is_ahead = num_waiting > _AHEAD * self._num_in_batch
-        return is_ahead or self.budget.since_refused_s() < _REFUSED_S
+        """Whether storing takes all there is: half a core, roll-ups apart, or some was refused."""
+        now_s, cpu_s = time.monotonic(), time.process_time() - self._settle_cpu_s
+        if now_s - self._looked_s >= 1:
+            self._num_cores = (cpu_s - self._looked_cpu_s) / (now_s - self._looked_s)
+            self._looked_s, self._looked_cpu_s = now_s, cpu_s
+        return self._num_cores > _BUSY_CORES or self.budget.since_refused_s() < _REFUSED_S
 
     def _is_save_due(self) -> bool:
         """Whether what is not saved is old, or fills the memory."""

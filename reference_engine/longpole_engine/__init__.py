@@ -5,8 +5,18 @@ Here stand the light words of its interface. The engine itself is
 both bring torch.
 """
 
-from longpole_engine.config import EngineConfig, Numerics, Weights
-from longpole_engine.types import Chunk, FinishReason, QueueFull, Request, SamplingParams
+from longpole_engine import _standalone
+
+_standalone.prepare()  # before anything of longpole is imported
+
+from longpole_engine.config import EngineConfig, Numerics, Weights  # noqa: E402
+from longpole_engine.types import (  # noqa: E402
+    Chunk,
+    FinishReason,
+    QueueFull,
+    Request,
+    SamplingParams,
+)
 
 __all__ = [
     "Chunk",

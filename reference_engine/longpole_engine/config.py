@@ -68,6 +68,19 @@ class Eviction(StrEnum):
     SESSION = "session"
 
 
+class Speculation(StrEnum):
+    """Where drafts of the next tokens come from.
+
+    ``ngram``: the sequence itself; ``self``: the model's own first layers; ``draft``: a smaller
+    model with the same tokens.
+    """
+
+    OFF = "off"
+    NGRAM = "ngram"
+    SELF = "self"
+    DRAFT = "draft"
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """Sizes and policies of one engine.
@@ -75,6 +88,12 @@ class EngineConfig:
     ``max_step_tokens`` is the budget of one step: decoding rows take one each, pieces of prompts
     the rest; with ``is_chunked`` off a prompt runs whole whatever its length. ``kv_pages`` 0 means
     room for every sequence at full length and for the prefix cache. ``deadline_s`` 0 means none.
+
+    At most ``num_drafts`` tokens are drafted a step, fewer where they do not pay, unless
+    ``is_draft_dynamic`` is off. ``exit_layers`` are those of self-speculation, 0 four fifths of
+    all; ``draft_model`` is the smaller model's name. Requests of ``regret_routes`` may lose
+    ``regret_budget`` nats of log-probability each to at most ``regret_exceptions`` drafts that are
+    near misses; all others, and all at 0, are exact.
 
     Prompts run on ``num_threads``. Decoding has its own number, by default 1: its kernels are
     short, and on cores shared with other work two threads mostly wait for each other.
@@ -101,6 +120,14 @@ class EngineConfig:
     prefix_cache_mb: int = 512
     num_threads: int = 2
     num_decode_threads: int = 1
+    speculation: Speculation = Speculation.OFF
+    num_drafts: int = 3
+    is_draft_dynamic: bool = True
+    exit_layers: int = 0
+    draft_model: str = ""
+    regret_budget: float = 0.0
+    regret_exceptions: int = 8
+    regret_routes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -113,7 +140,13 @@ class EngineConfig:
             ("prefix_cache_mb", 1, 1 << 20),
             ("num_threads", 1, 1024),
             ("num_decode_threads", 1, 1024),
+            ("num_drafts", 1, 16),
+            ("exit_layers", 0, 1024),
+            ("regret_budget", 0, 1000),
+            ("regret_exceptions", 0, 1 << 20),
         ):
             value = getattr(self, name)
             if not low <= value <= high:
                 raise UsageError(f"{name} is {value}: choose {low} to {high}")
+        if self.speculation is Speculation.DRAFT and not self.draft_model:
+            raise UsageError("speculation 'draft' needs a draft_model")

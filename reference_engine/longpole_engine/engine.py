@@ -8,36 +8,34 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import cached_property
+from typing import Any, Final
 
-from torch import Tensor
-
+from longpole.errors import BadInput
 from longpole.vocab import Stage
-from longpole_engine.answer import Answer
+from longpole_engine.answers import SMOOTHING, Answers, Delivery
 from longpole_engine.config import EngineConfig, Eviction
-from longpole_engine.kv.manager import KvManager
-from longpole_engine.kv.pool import PAGE_TOKENS
+from longpole_engine.kv.manager import KvManager, Movers
+from longpole_engine.kv.pool import PAGE_TOKENS, num_pages
 from longpole_engine.kv.prefix import num_cacheable
 from longpole_engine.models.checkpoint import Checkpoint
 from longpole_engine.runner import Rows, Runner
-from longpole_engine.sampling.sampler import sample
+from longpole_engine.sampling.structured import Grammars, Matcher
 from longpole_engine.scheduler import ledger
 from longpole_engine.scheduler.core import Limits, Piece
 from longpole_engine.scheduler.ledger import Ledger
+from longpole_engine.speculative.speculator import Job, Speculator
 from longpole_engine.telemetry.events import now_ns
+from longpole_engine.telemetry.steps import Part, StepLog
 from longpole_engine.text.tokenizer import Tokenizer
-from longpole_engine.types import Chunk, FinishReason, QueueFull, Request
+from longpole_engine.types import FinishReason, QueueFull, Request
 
 _log = logging.getLogger("longpole.engine")
 
-Delivery = tuple[Callable[[Chunk], None], Chunk]
-"""A chunk and whom it is for."""
-
 _IDLE_WAIT_S: Final = 1.0
 _MAX_RETRY_S: Final = 60
-_SMOOTHING: Final = 0.1
-"""Weight of the newest figure in a running mean."""
 
 
 class Engine:
@@ -47,6 +45,7 @@ class Engine:
         checkpoint: the model.
         config: formats and limits.
         post: receives each step's chunks with their sinks, on the step's thread.
+        draft: the smaller model, for speculation ``draft``.
     """
 
     def __init__(
@@ -54,15 +53,19 @@ class Engine:
         checkpoint: Checkpoint,
         config: EngineConfig,
         post: Callable[[Sequence[Delivery]], None],
+        draft: Checkpoint | None = None,
     ) -> None:
         self.config = config
         self.tokenizer = Tokenizer(checkpoint.text.tokenizer_json)
         self.num_steps = 0
         self.num_failed_steps = 0
+        self.steps = StepLog()
         self._runner = Runner(checkpoint, config)
+        self._speculator = Speculator(config, checkpoint, self._runner, draft)
+        other = self._speculator.mover
         self.kv = KvManager(
             self._runner.store.num_pages,
-            self._runner.store,
+            Movers(self._runner.store, other) if other else self._runner.store,
             self._runner.num_cached_pages if config.is_prefix_cached else None,
             is_session_aware=config.eviction is Eviction.SESSION,
         )
@@ -77,14 +80,21 @@ class Engine:
             ),
             config.preemption,
         )
-        self._eos_ids = frozenset(checkpoint.text.eos_ids)
+        self._answers = Answers(
+            self.ledger,
+            self._speculator,
+            self.steps,
+            self.max_tokens,
+            self.tokenizer.token_bytes,
+            frozenset(checkpoint.text.eos_ids),
+        )
+        self._text = checkpoint.text
+        self._vocab_size = checkpoint.config.vocab_size
         self._post = post
         self._changed = threading.Condition()
         self._arrived: deque[Request] = deque()
         self._aborted: set[str] = set()
-        self._answers: dict[str, Answer] = {}
-        self._deliveries: list[Delivery] = []
-        self._seconds_per_answer = 1.0
+        self._texts: list[tuple[Sequence[int], Future[list[float]]]] = []
         self._is_stopping = False
 
     @property
@@ -102,6 +112,10 @@ class Engine:
         """Sequences that hold pages."""
         return len(self.ledger.running)
 
+    def read_bytes(self, num_decode_rows: int, num_prompt_rows: int) -> int:
+        """Bytes of weights that a step of so many rows reads at least."""
+        return self._runner.read_bytes(num_decode_rows, num_prompt_rows)
+
     def warm_up(self) -> None:
         """Run the model once, on the thread that will run the steps."""
         self._runner.warm_up()
@@ -111,11 +125,13 @@ class Engine:
 
         Raises:
             QueueFull: as many requests wait as the configuration allows.
+            BadInput: it asks for more sequences at once than there can be.
         """
+        self._check(request)
         with self._changed:
             num_waiting = self.num_waiting
             if num_waiting >= self.config.max_queue:
-                wait_s = num_waiting * self._seconds_per_answer / self.config.max_num_seqs
+                wait_s = num_waiting * self._answers.seconds_per_answer / self.config.max_num_seqs
                 raise QueueFull(
                     f"{num_waiting} requests are waiting: try again later",
                     max(1, min(_MAX_RETRY_S, math.ceil(wait_s))),
@@ -123,6 +139,32 @@ class Engine:
             self._arrived.append(request)
             request.record.timeline.begin(Stage.QUEUE, now_ns())
             self._changed.notify()
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens the model knows."""
+        return self._vocab_size
+
+    def grammar(self, schema: Mapping[str, Any] | None) -> Matcher:
+        """A JSON form for answers; see :meth:`longpole_engine.sampling.structured.Grammars.json`.
+
+        Raises:
+            UsageError: the extra is missing.
+            BadInput: the schema cannot be used.
+        """
+        return self._grammars.json(schema)
+
+    @cached_property
+    def _grammars(self) -> Grammars:
+        return Grammars(self._text.tokenizer_json, self._text.eos_ids)
+
+    def embed(self, tokens: Sequence[int]) -> "Future[list[float]]":
+        """The mean of a text's last hidden states, of length 1, worked out between steps."""
+        found: Future[list[float]] = Future()
+        with self._changed:
+            self._texts.append((tokens, found))
+            self._changed.notify()
+        return found
 
     def abort(self, request_id: str) -> None:
         """Forget a request; its pages are free at the next step. Unknown ids do nothing."""
@@ -135,7 +177,7 @@ class Engine:
         while not self._is_stopping:
             if not self.step():
                 with self._changed:
-                    if not (self._arrived or self._aborted or self._is_stopping):
+                    if not (self._arrived or self._aborted or self._texts or self._is_stopping):
                         self._changed.wait(_IDLE_WAIT_S)
 
     def stop(self) -> None:
@@ -148,9 +190,12 @@ class Engine:
         """One round: take arrivals and aborts, plan, run. Returns whether anything ran."""
         self._take_news()
         now = now_ns()
+        self.steps.begin(now)
+        self._speculator.propose(self._answers.decoding())
         step = self.ledger.step(now / 1e9)
         if step.is_empty:
             return False
+        self.steps.mark(Part.PLAN)
         self.num_steps += 1
         self._note(step, now)
         try:
@@ -163,35 +208,46 @@ class Engine:
             self.num_failed_steps += 1
             _log.exception("a step failed: %d requests end with an error", self.num_running)
             for name in list(self.ledger.running):
-                self._fail(name, FinishReason.ERROR, "engine_error")
+                self._answers.fail(name, FinishReason.ERROR, "engine_error")
         self._flush()
+        self.steps.end(self.num_steps, step.plan, self.num_waiting, self.num_running)
         return True
+
+    def _check(self, request: Request) -> None:
+        num = request.params.num_answers
+        if num > self.config.max_num_seqs:
+            raise BadInput(
+                f"{num} answers at once are asked for: at most {self.config.max_num_seqs}"
+            )
+        longest = min(self.max_tokens, len(request.prompt) + request.params.max_tokens)
+        if request.params.is_beam and num * (num_pages(longest) + 1) > self.kv.pool.num_pages:
+            raise BadInput(f"{num} beams of {longest} tokens do not fit into the memory")
 
     def _take_news(self) -> None:
         with self._changed:
             aborted, self._aborted = self._aborted, set()
             for request in self._arrived:
-                arrived_s = request.record.timeline.received_ns / 1e9
-                answer = Answer(request, arrived_s, self.max_tokens, self.tokenizer.token_bytes)
-                self._answers[request.id] = answer
-                self.ledger.add(answer.seq)
+                self._answers.add(request)
             self._arrived.clear()
+            texts, self._texts = self._texts, []
         for name in aborted:
-            self.ledger.remove(name)
-            self._answers.pop(name, None)
+            self._answers.drop(name)
+        for tokens, found in texts:
+            if found.set_running_or_notify_cancel():
+                try:
+                    found.set_result(self._runner.embed(tokens))
+                except Exception as error:  # noqa: BLE001 - it is the caller's to handle
+                    found.set_exception(error)
 
     def _note(self, step: ledger.Step, at_ns: int) -> None:
         """What the plan means for the requests' records."""
         for seq in step.expired:
-            self._fail(seq.id, FinishReason.EXPIRED, "deadline_exceeded")
+            self._answers.fail(seq.id, FinishReason.EXPIRED, "deadline_exceeded")
         for seq in step.preempted:
-            record = self._answers[seq.id].request.record
-            record.num_preempted = seq.num_preempted
-            record.timeline.begin(Stage.QUEUE, at_ns)
+            self._answers.put_back(seq, at_ns)
         for seq in step.admitted:
-            record = self._answers[seq.id].request.record
-            is_resumed = seq.num_left == 1 and seq.num_computed >= seq.num_prompt
-            record.timeline.begin(Stage.LATER_DECODE if is_resumed else Stage.PREFILL, at_ns)
+            self._answers.let_in(seq, at_ns)
+            record = self._answers.group(seq.id).request.record
             record.cached_tokens = seq.num_cached
             record.cache_state = self._cache_state(seq.num_prompt, seq.num_cached or 0)
 
@@ -199,69 +255,41 @@ class Engine:
         began_ns = now_ns()
         rows = [self._rows(seq, piece) for seq, piece in pieces]
         logits = self._runner.prompt(rows)
+        self._speculator.prompt([self._answers.answer(seq.id) for seq, _ in pieces], rows)
+        self.steps.mark(Part.PREFILL)
         num_tokens = sum(piece.num_tokens for _, piece in pieces)
         seconds = (now_ns() - began_ns) / 1e9 / num_tokens
-        self.ledger.seconds_per_token += _SMOOTHING * (seconds - self.ledger.seconds_per_token)
-        self._finish_rows(pieces, logits, is_decode=False)
+        self.ledger.seconds_per_token += SMOOTHING * (seconds - self.ledger.seconds_per_token)
+        self._answers.take(pieces, logits, {}, is_decode=False)
 
     def _decode(self, pieces: list[tuple[ledger.Sequence, Piece]]) -> None:
+        for seq, piece in pieces:
+            del seq.drafts[piece.num_drafts :]  # what the plan had no room for
+        laws = self._speculator.draft(
+            [
+                Job(self._answers.answer(seq.id), self.kv.pages(seq.id), piece.num_drafts)
+                for seq, piece in pieces
+                if piece.num_drafts
+            ]
+        )
         logits = self._runner.decode([self._rows(seq, piece) for seq, piece in pieces])
-        self._finish_rows(pieces, logits, is_decode=True)
+        self.steps.mark(Part.DECODE)
+        self._answers.take(pieces, logits, laws, is_decode=True)
 
     def _rows(self, seq: ledger.Sequence, piece: Piece) -> Rows:
         start, end = seq.num_computed, seq.num_computed + piece.num_tokens
-        pages = self.kv.pages(seq.id)
-        return Rows(pages, start, seq.tokens[start:end], int(end == len(seq.tokens)))
-
-    def _finish_rows(
-        self, pieces: list[tuple[ledger.Sequence, Piece]], logits: Tensor, *, is_decode: bool
-    ) -> None:
-        """Book what was computed, choose the next tokens, send their text."""
-        ready: list[Answer] = []
-        for seq, piece in pieces:
-            self.ledger.computed(seq, piece.num_tokens)
-            answer = self._answers[seq.id]
-            record = answer.request.record
-            record.num_steps += 1
-            if seq.num_left == 0:
-                ready.append(answer)
-                if is_decode and answer.num_output:
-                    record.num_decode_steps += 1
-                    record.decode_rows += len(pieces)
-                else:
-                    record.timeline.begin(Stage.FIRST_DECODE, now_ns())
-        if ready:
-            tokens = sample(logits, [answer.draw() for answer in ready])
-            for answer, token in zip(ready, tokens, strict=True):
-                self._accept(answer, token, is_decode=is_decode)
-
-    def _accept(self, answer: Answer, token: int, *, is_decode: bool) -> None:
-        record = answer.request.record
-        chunk = answer.accept(token, self._eos_ids)
-        record.output_tokens = answer.num_output
-        at_ns = now_ns()
-        if answer.num_output == 1 or not is_decode:
-            record.timeline.begin(Stage.LATER_DECODE, at_ns)
-        self._deliveries.append((answer.request.sink, chunk))
-        if chunk.finish:
-            record.finish_reason = chunk.finish.value
-            record.timeline.begin(Stage.STREAM, at_ns)
-            seconds = at_ns / 1e9 - answer.seq.arrived_s
-            self._seconds_per_answer += _SMOOTHING * (seconds - self._seconds_per_answer)
-            self.ledger.remove(answer.request.id)
-            del self._answers[answer.request.id]
-
-    def _fail(self, name: str, reason: FinishReason, error_type: str) -> None:
-        self.ledger.remove(name)
-        request = self._answers.pop(name).request
-        request.record.error_type = error_type
-        request.record.finish_reason = reason.value
-        self._deliveries.append((request.sink, Chunk("", reason)))
+        tokens = seq.tokens[start:end]
+        num_logits = 0
+        if end == len(seq.tokens):
+            num_logits = 1 + piece.num_drafts
+            tokens += seq.drafts[: piece.num_drafts]
+        return Rows(self.kv.pages(seq.id), start, tokens, num_logits)
 
     def _flush(self) -> None:
-        if self._deliveries:
-            deliveries, self._deliveries = self._deliveries, []
+        if self._answers.deliveries:
+            deliveries, self._answers.deliveries = self._answers.deliveries, []
             self._post(deliveries)
+            self.steps.mark(Part.FLUSH)
 
     def _cache_state(self, num_prompt: int, num_cached: int) -> str:
         num_pages = num_cacheable(num_prompt)

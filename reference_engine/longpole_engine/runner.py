@@ -1,20 +1,24 @@
 """Plans to tensors, tensors to logits: the model and the memory of the pages in one place."""
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from longpole_engine.attention.base import Attention, Segment
 from longpole_engine.attention.exact import ExactAttention
 from longpole_engine.attention.paged import PromptAttention, RowAttention
+from longpole_engine.attention.whole import WholeAttention
 from longpole_engine.config import EngineConfig, Numerics
 from longpole_engine.kv.pool import PAGE_TOKENS, num_pages
 from longpole_engine.kv.store import KvStore, bytes_per_token
 from longpole_engine.models.checkpoint import Checkpoint
 from longpole_engine.models.llama import Llama
 from longpole_engine.ops.linear import TILE_ROWS
+from longpole_engine.ops.norm import RmsNorm
 
 _BUFFER_TOKENS: Final = 65_536
 """Above so many gathered tokens a step's buffer is not kept."""
@@ -58,6 +62,17 @@ class Runner:
         self._is_exact = config.numerics is Numerics.INVARIANT
         self._buffer = torch.empty(0)
         self._token_numbers = 2 * c.num_kv_heads * c.head_dim
+        self._norm = RmsNorm(checkpoint.tensors["norm"], c.rms_eps)
+
+    def read_bytes(self, num_decode_rows: int, num_prompt_rows: int) -> int:
+        """Bytes of weights that a step of so many rows reads at least, each format once."""
+        return self._model.read_bytes(num_decode_rows, num_prompt_rows)
+
+    def first(self, num_layers: int) -> "Runner":
+        """The model's first layers alone, on the same memory."""
+        cut = copy.copy(self)
+        cut._model = self._model.first(num_layers)
+        return cut
 
     def warm_up(self) -> None:
         """Run a prompt and a few decode steps, so that no request pays for first uses."""
@@ -93,6 +108,20 @@ class Runner:
         else:
             attention = PromptAttention(self.store, segments)
         return self._run(rows, self._model.decode, attention)
+
+    @torch.inference_mode()
+    def embed(self, tokens: Sequence[int]) -> list[float]:
+        """The mean of a text's last hidden states, of length 1."""
+        torch.set_num_threads(self._config.num_threads)
+        attention = WholeAttention()
+        size = TILE_ROWS if self._is_exact else len(tokens)
+        total = torch.zeros(())
+        for start in range(0, len(tokens), size):
+            part = torch.tensor(tokens[start : start + size])
+            positions = torch.arange(start, start + len(part))
+            total = total + self._norm(self._model.prompt(part, positions, attention)).sum(dim=0)
+        found: list[float] = functional.normalize(total, dim=0).tolist()
+        return found
 
     def _run(
         self,

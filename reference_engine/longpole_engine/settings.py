@@ -24,8 +24,17 @@ DEFAULTS: dict[str, Scalar | None] = {
     "prefix_cache_mb": 512,
     "num_threads": 2,
     "num_decode_threads": 1,
+    "speculation": "ngram",
+    "num_drafts": 3,
+    "dynamic_drafts": True,
+    "exit_layers": 0,
+    "draft_model": "",
+    "regret_budget": 0.0,
+    "regret_exceptions": 8,
+    "regret_routes": "",
     "max_body_bytes": 2_097_152,
     "drain_s": 10,
     "otlp_endpoint": "http://127.0.0.1:4318",
 }
-"""``otlp_endpoint`` at its default gives way to ``OTEL_EXPORTER_OTLP_ENDPOINT``."""
+"""``regret_routes`` are separated by commas. ``otlp_endpoint`` at its default gives way to
+``OTEL_EXPORTER_OTLP_ENDPOINT``."""

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,15 +15,17 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from longpole.errors import UsageError
 from longpole.vocab import keys
+from longpole_engine.answers import Delivery
 from longpole_engine.config import EngineConfig, Weights
-from longpole_engine.engine import Delivery, Engine
-from longpole_engine.models.checkpoint import Checkpoint
+from longpole_engine.engine import Engine
+from longpole_engine.models.checkpoint import Checkpoint, TextSpec
 from longpole_engine.models.loader import SMOLLM2_INSTALL, load
 from longpole_engine.models.tiny import tiny
 from longpole_engine.server.app import create_app
 from longpole_engine.server.service import Service
 from longpole_engine.telemetry.events import RequestRecord, Timeline, now_ns
 from longpole_engine.telemetry.otel import SpanWriter
+from longpole_engine.text.tokenizer import byte_alphabet, byte_level_json
 from longpole_engine.types import Chunk, Request, SamplingParams
 
 torch.set_num_threads(1)  # on cores shared with other work, threads wait for each other
@@ -33,6 +36,26 @@ SMALL = {"max_num_seqs": 4, "max_model_tokens": 256, "prefix_cache_mb": 1, "num_
 @pytest.fixture(scope="session")
 def tiny_model() -> Checkpoint:
     return tiny()
+
+
+def small_vocabulary(seed: int = 0) -> Checkpoint:
+    """The tiny model with 64 tokens only: three specials and 61 bytes."""
+    whole = tiny(seed)
+    special = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+    tokens = [*special, *list(byte_alphabet().values())[65:126]]
+    text = TextSpec(byte_level_json(tokens, (), special), None, (2,))
+    tensors = {**whole.tensors, "embed": whole.tensors["embed"][:64].clone()}
+    return Checkpoint(replace(whole.config, vocab_size=64), tensors, text)
+
+
+@pytest.fixture(scope="session")
+def small_model() -> Checkpoint:
+    return small_vocabulary()
+
+
+@pytest.fixture(scope="session")
+def other_small_model() -> Checkpoint:
+    return small_vocabulary(1)
 
 
 @pytest.fixture(scope="session")
@@ -74,9 +97,11 @@ def hugging_face_parts() -> Callable[[Checkpoint], dict[str, torch.Tensor]]:
 class Driver:
     """An engine stepped by hand: submits requests and collects their answers."""
 
-    def __init__(self, checkpoint: Checkpoint, **changes: object) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, draft: Checkpoint | None = None, **changes: object
+    ) -> None:
         config = EngineConfig(**{**SMALL, "weights": Weights.INT8, **changes})  # type: ignore[arg-type]
-        self.engine = Engine(checkpoint, config, self._post)
+        self.engine = Engine(checkpoint, config, self._post, draft)
         self.chunks: dict[str, list[Chunk]] = {}
         self.records: dict[str, RequestRecord] = {}
 
@@ -85,14 +110,16 @@ class Driver:
         for sink, chunk in deliveries:
             sink(chunk)
 
-    def submit(self, prompt: Sequence[int], **params: object) -> str:
+    def submit(self, prompt: Sequence[int], route: str | None = None, **params: object) -> str:
         request_id = f"r{len(self.records)}"
         record = RequestRecord(Timeline(now_ns()))
         self.chunks[request_id], self.records[request_id] = [], record
         sampling = SamplingParams(**{"max_tokens": 8, "temperature": 0.0, **params})  # type: ignore[arg-type]
         sink = self.chunks[request_id].append
         try:
-            self.engine.submit(Request(request_id, tuple(prompt), sampling, sink, record))
+            self.engine.submit(
+                Request(request_id, tuple(prompt), sampling, sink, record, route=route)
+            )
         except Exception:
             del self.chunks[request_id], self.records[request_id]
             raise
@@ -104,6 +131,13 @@ class Driver:
 
     def text(self, request_id: str) -> str:
         return "".join(chunk.text for chunk in self.chunks[request_id])
+
+    def texts(self, request_id: str) -> list[str]:
+        """Each choice's text."""
+        found: dict[int, str] = {}
+        for chunk in self.chunks[request_id]:
+            found[chunk.choice] = found.get(chunk.choice, "") + chunk.text
+        return [found[choice] for choice in sorted(found)]
 
     def answer(self, prompt: Sequence[int], **params: object) -> tuple[str, RequestRecord]:
         request_id = self.submit(prompt, **params)

@@ -150,7 +150,7 @@ def test_int4_recovers_the_files_own_numbers(smollm2: Checkpoint) -> None:
 
 @pytest.mark.parametrize("make", [linear.bf16, linear.int8, linear.int4])
 def test_packed_rows_do_not_depend_on_their_neighbours(
-    make: Callable[[torch.Tensor], linear.Op],
+    make: Callable[[torch.Tensor], linear.Linear],
 ) -> None:
     torch.manual_seed(3)
     weight, x = torch.randn(96, 64) * 0.1, torch.randn(16, 64)
@@ -162,7 +162,7 @@ def test_packed_rows_do_not_depend_on_their_neighbours(
 
 @pytest.mark.parametrize(("make", "bound"), [(linear.int8, 0.02), (linear.int4, 0.12)])
 def test_packed_layers_come_close_to_dense_ones(
-    make: Callable[[torch.Tensor], linear.Op], bound: float
+    make: Callable[[torch.Tensor], linear.Linear], bound: float
 ) -> None:
     torch.manual_seed(4)
     weight, x = torch.randn(96, 64), torch.randn(5, 64)

@@ -298,3 +298,21 @@ import longpole_engine.runner, longpole_engine.engine, longpole_engine.models.lo
 from longpole_engine.sampling import sampler
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_when_all_who_run_wait_for_one_in_line_the_last_makes_room() -> None:
+    """Beams advance together: some hold pages while another of theirs has none."""
+    idle = tuple(Running(str(n), Claim(float(n), 0, 0, 0.0, None), 40, 40, 3, 3) for n in range(2))
+    missing = Waiting("missing", Claim(0.0, 0, 40, 0.1, None), 40)
+    todo = plan(State(9.0, (missing,), idle, 2, Limits(8, 64)))
+    assert todo.preempt == ("1",)
+    assert todo == todo._replace(admit=(), decode=(), prefill=())
+    assert plan(State(9.0, (missing,), idle[:1], 5, Limits(8, 64))).admit == ("missing",)
+    assert not any(plan(State(9.0, (), idle, 2, Limits(8, 64))))
+
+
+def test_seats_are_counted_for_all_who_will_sit() -> None:
+    several = Waiting("a", Claim(0.0, 0, 20, 0.1, None), 20, num_seats=3)
+    one = Waiting("b", Claim(1.0, 0, 20, 0.1, None), 20)
+    assert plan(State(9.0, (several, one), (), 99, Limits(3, 64))).admit == ("a",)
+    assert plan(State(9.0, (several, one), (), 99, Limits(4, 64))).admit == ("a", "b")

@@ -93,6 +93,10 @@ def test_a_signal_drains_flushes_and_exits_with_success(
         assert process.wait(20) == 0
     assert sorted(names) == sorted(
         [
+            "engine_start",
+            "load_weights",
+            "build",
+            "warm_up",
             "llm_request",
             "admission",
             "tokenize",

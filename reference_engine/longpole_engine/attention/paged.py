@@ -97,6 +97,11 @@ class RowAttention:
         ends = [segment.end for segment in segments]
         longest = max(ends)
         self._readers: list[Reader] = []
+        self._runs: tuple[list[Tensor], list[Tensor]] | None = None
+        if len(ends) == 1 and segments[0].is_run:
+            self._runs = store.runs(segments[0].pages[0] * PAGE_TOKENS, longest)
+            if self._runs is not None:
+                return
         if len(ends) == 1 or 2 * sum(ends) < longest * len(ends):
             self._readers = [Reader(store, segment) for segment in segments]
             return
@@ -116,7 +121,10 @@ class RowAttention:
         self._store.write(layer, self._slots, kv)
         num_rows, num_heads, head_dim = q.shape
         q = q.view(num_rows, kv.shape[2], -1, head_dim)
-        if self._readers:
+        if self._runs is not None:
+            keys, values = self._runs[0][layer], self._runs[1][layer]
+            out = functional.scaled_dot_product_attention(q, keys, values)
+        elif self._readers:
             found = [
                 row_attention(q[row : row + 1], *reader.read(layer))
                 for row, reader in enumerate(self._readers)

@@ -42,6 +42,31 @@ class NoMover:
         """Nothing."""
 
 
+class Movers:
+    """Several memories with the same page numbers, moved together.
+
+    Args:
+        parts: one mover each.
+    """
+
+    def __init__(self, *parts: Mover) -> None:
+        self._parts = parts
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy a page."""
+        for part in self._parts:
+            part.copy(source, target)
+
+    def save(self, pages: Sequence[int]) -> object:
+        """Copy pages out of the pool."""
+        return [part.save(pages) for part in self._parts]
+
+    def load(self, saved: object, pages: Sequence[int]) -> None:
+        """Copy saved pages back, to other places."""
+        for part, content in zip(self._parts, saved, strict=True):  # type: ignore[call-overload]
+            part.load(content, pages)
+
+
 class Hit(NamedTuple):
     """What the prefix cache holds of a prompt; ``num_idle`` of the pages have no owner."""
 

@@ -94,6 +94,17 @@ class KvStore:
             return None
         return self.layers[layer][start : start + num_tokens]
 
+    def runs(self, start: int, num_tokens: int) -> tuple[list[Tensor], list[Tensor]] | None:
+        """Keys and values of :meth:`run` in every layer, ``[1, num_kv_heads, num_tokens, dim]``.
+
+        All views are made at once: one by one they would take longer than attending to them.
+        """
+        if self.format is not KvFormat.FP32:
+            return None
+        found = self._data[:, start : start + num_tokens].permute(2, 0, 3, 1, 4)
+        keys, values = found.unsqueeze(2).unbind()
+        return list(keys.unbind()), list(values.unbind())
+
     def copy(self, source: int, target: int) -> None:
         """Copy a page in all layers."""
         for tensor in self._tensors():

@@ -31,7 +31,9 @@ def folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "longpole"
 
 
-def through(source: Path, convert: Callable[[Path], Checkpoint]) -> Checkpoint:
+def through(
+    source: Path, convert: Callable[[Path], Checkpoint], begin: Callable[[str], None]
+) -> Checkpoint:
     """The model in ``source``: from the cache, else converted and put there.
 
     A cache that cannot be written costs the next start its time and nothing else.
@@ -39,11 +41,13 @@ def through(source: Path, convert: Callable[[Path], Checkpoint]) -> Checkpoint:
     Args:
         source: the file to convert.
         convert: reads it; what it raises is passed on.
+        begin: told when converting begins.
     """
     path = _path(source)
     cached = _read(path) if path.is_file() else None
     if cached is not None:
         return cached
+    begin("convert")
     _log.info("converting %s (once)", source.name)
     checkpoint = convert(source)
     try:

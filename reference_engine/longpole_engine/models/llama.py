@@ -4,6 +4,7 @@ Touvron et al. 2023, arXiv:2302.13971: RMSNorm before each block, rotary positio
 attention, SwiGLU. Query, key and value are one matrix, and so are gate and up.
 """
 
+import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,8 +19,9 @@ from longpole_engine.ops.linear import (
     HEAD_FORMATS,
     LAYER_FORMATS,
     MAX_PACKED_ROWS,
-    Op,
+    Linear,
     invariant,
+    prompt_format,
 )
 from longpole_engine.ops.norm import RmsNorm
 
@@ -42,18 +44,19 @@ class LlamaConfig:
 
 class _Layer(NamedTuple):
     attn_norm: RmsNorm
-    qkv: Op
-    attn_out: Op
+    qkv: Linear
+    attn_out: Linear
     ffn_norm: RmsNorm
-    gate_up: Op
-    down: Op
+    gate_up: Linear
+    down: Linear
 
 
 class _Stack(NamedTuple):
     """All matrices in one format."""
 
     layers: list[_Layer]
-    head: Op
+    head: Linear
+    num_bytes: int
 
 
 class Llama:
@@ -61,7 +64,8 @@ class Llama:
 
     Args:
         config: sizes.
-        tensors: weights by the names of :func:`longpole_engine.models.checkpoint.fuse`, fp32.
+        tensors: weights by the names of :func:`longpole_engine.models.checkpoint.fuse`, fp32 (on
+            a GPU bf16 will do); the model runs on their device.
         weights: format used while decoding.
         max_tokens: longest sequence, prompt and answer together.
         numerics: ``invariant`` runs prompts too in the decode format, at most 16 rows at once.
@@ -81,56 +85,82 @@ class Llama:
         num_turned = config.num_heads + config.num_kv_heads
         self._turns = rope.turns(
             max_tokens, config.head_dim, config.rope_base, num_turned, config.num_kv_heads
-        )
+        ).to(self._embed.device)
         if numerics is Numerics.INVARIANT:
-            self._full = self._packed = _stack(config, tensors, weights, is_invariant=True)
+            made = _stack(config, tensors, weights, is_invariant=True)
+            self._full = self._packed = made
             return
-        self._full = _stack(config, tensors, Weights.FP32)
-        self._packed = self._full
-        if weights is not Weights.FP32:
+        full = prompt_format(weights, self._embed.device)
+        self._full = self._packed = _stack(config, tensors, full)
+        if weights is not full:
             self._packed = _stack(config, tensors, weights)
+
+    def first(self, num_layers: int) -> "Llama":
+        """The model cut off after its first layers, on the same weights: its head reads early."""
+        cut = copy.copy(self)
+        cut._full = self._full._replace(layers=self._full.layers[:num_layers])
+        cut._packed = self._packed._replace(layers=self._packed.layers[:num_layers])
+        return cut
 
     def prompt(self, tokens: Tensor, positions: Tensor, attention: Attention) -> Tensor:
         """Hidden states of pieces of prompts, ``[num_tokens, hidden_size]`` fp32.
 
-        The layers run in fp32 whatever the format, so the keys and values of a prompt do not
-        depend on how it was cut.
+        The layers run in one format however long a piece is, so how a prompt was cut changes its
+        keys and values by no more than rounding.
         """
         return self._layers(self._full.layers, tokens, positions, attention)
 
     def decode(self, tokens: Tensor, positions: Tensor, attention: Attention) -> Tensor:
         """Hidden states of single rows, in the decode format."""
-        stack = self._packed if tokens.shape[0] <= MAX_PACKED_ROWS else self._full
-        return self._layers(stack.layers, tokens, positions, attention)
+        layers = self._stack_for(tokens.shape[0]).layers
+        return self._layers(layers, tokens, positions, attention)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits after each of these rows, ``[rows, vocab_size]`` fp32."""
         normed = self._norm(hidden)
         if normed.shape[0] <= MAX_PACKED_ROWS:
             return self._packed.head(normed).float()
-        return self._full.head(normed)
+        return self._full.head(normed).float()
+
+    def read_bytes(self, num_decode_rows: int, num_prompt_rows: int) -> int:
+        """Bytes of weights that a step of so many rows reads at least, each format once.
+
+        The head is counted with both; a prompt that is not yet whole does without.
+        """
+        stacks = []
+        if num_decode_rows:
+            stacks.append(self._stack_for(num_decode_rows))
+        if num_prompt_rows:
+            stacks.append(self._full)
+        return sum(stack.num_bytes for stack in stacks)
+
+    def _stack_for(self, num_rows: int) -> _Stack:
+        """The faster matrices for so many decoding rows."""
+        return self._packed if num_rows <= MAX_PACKED_ROWS else self._full
 
     def _layers(
         self, layers: list[_Layer], tokens: Tensor, positions: Tensor, attention: Attention
     ) -> Tensor:
-        num_heads, ffn_size = self.config.num_heads, self.config.ffn_size
-        kv_shape = (tokens.shape[0], 2, self.config.num_kv_heads, self.config.head_dim)
-        x = self._embed.index_select(0, tokens)  # [num_tokens, hidden_size], fp32 throughout
+        c = self.config
+        kv_shape = (tokens.shape[0], 2, c.num_kv_heads, c.head_dim)
+        split = [c.num_heads, 2 * c.num_kv_heads]
+        # [num_tokens, hidden_size], fp32 throughout, with a column more for the norms
+        room = self._norm.room(self._embed.index_select(0, tokens).float())
+        x = room[:, :-1]
         turn = self._turns.index_select(0, positions)
         for index, layer in enumerate(layers):
-            heads = rope.apply(layer.qkv(layer.attn_norm(x)), turn)
-            kv = heads[:, num_heads:].view(kv_shape)
-            x += layer.attn_out(attention(index, heads[:, :num_heads], kv))
-            gate_up = layer.gate_up(layer.ffn_norm(x))
-            gate = functional.silu(gate_up[:, :ffn_size])
-            x += layer.down(gate.mul_(gate_up[:, ffn_size:]))
+            heads = rope.apply(layer.qkv(layer.attn_norm.padded(room, x)), turn)
+            q, kv = torch.split_with_sizes(heads, split, dim=1)
+            x += layer.attn_out(attention(index, q, kv.view(kv_shape)))
+            gate, up = layer.gate_up(layer.ffn_norm.padded(room, x)).chunk(2, dim=1)
+            x += layer.down(functional.silu(gate).mul_(up))
         return x
 
 
 def _stack(
     config: LlamaConfig, tensors: dict[str, Tensor], weights: Weights, *, is_invariant: bool = False
 ) -> _Stack:
-    def made(weight: Tensor, *, is_head: bool = False) -> Op:
+    def made(weight: Tensor, *, is_head: bool = False) -> Linear:
         op = (HEAD_FORMATS if is_head else LAYER_FORMATS)[weights](weight)
         return invariant(op, weight.shape[1]) if is_invariant else op
 
@@ -153,4 +183,6 @@ def _stack(
                 made(tensors[prefix + "down"]),
             )
         )
-    return _Stack(layers, made(tensors.get("head", tensors["embed"]), is_head=True))
+    head = made(tensors.get("head", tensors["embed"]), is_head=True)
+    ops = [op for layer in layers for op in layer if isinstance(op, Linear)]
+    return _Stack(layers, head, sum(op.num_bytes for op in (*ops, head)))

@@ -1,9 +1,9 @@
 """Linear layers in four formats, each a plain function of its input.
 
 Rules measured on AVX2 and AVX-512 machines: packed int4 and int8 with bf16 activations win up
-to about 16 rows (decoding); fp32 GEMM wins above (prompts); packed kernels fed fp32 fall back to
-a slow path. The packed kernels give a row the same bits whatever rows stand beside it; fp32 GEMM
-does not.
+to about 16 rows (decoding); fp32 GEMM wins above (prompts), or bf16 where the processor has it;
+packed kernels fed fp32 fall back to a slow path. The packed kernels give a row the same bits
+whatever rows stand beside it; fp32 GEMM does not. On a GPU there are fp32, bf16 and int8.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,30 @@ from longpole.errors import UsageError
 from longpole_engine.config import Weights
 from longpole_engine.ops.quant import INT4_GROUP, to_int4, to_int8
 
-Op = Callable[[Tensor], Tensor]
-"""``[rows, in] -> [rows, out]``."""
+
+class Linear:
+    """A linear layer, ``[rows, in] -> [rows, out]``.
+
+    Args:
+        apply: the kernel on its weights.
+        tensors: what it reads of them.
+    """
+
+    __slots__ = ("_apply", "tensors")
+
+    def __init__(self, apply: Callable[[Tensor], Tensor], *tensors: Tensor) -> None:
+        self._apply = apply
+        self.tensors = tensors
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The layer's output; its dtype is the kernel's."""
+        return self._apply(x)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that one use reads."""
+        return sum(tensor.nbytes for tensor in self.tensors)
+
 
 MAX_PACKED_ROWS: Final = 16
 """Above so many rows the fp32 kernel is the faster one."""
@@ -28,42 +50,48 @@ TILE_ROWS: Final = 16
 """Rows that :func:`invariant` computes together at most."""
 
 
-def dense(weight: Tensor) -> Op:
+def dense(weight: Tensor) -> Linear:
     """The weights as they are; output in the dtype of the input."""
-    return partial(functional.linear, weight=weight)
+    return Linear(partial(functional.linear, weight=weight), weight)
 
 
-def bf16(weight: Tensor) -> Op:
+def bf16(weight: Tensor) -> Linear:
     """Weights and activations in bf16; bf16 output."""
     half = weight.to(torch.bfloat16)
 
     def apply(x: Tensor) -> Tensor:
         return functional.linear(x.to(torch.bfloat16), half)
 
-    return apply
+    return Linear(apply, half)
 
 
-def int8(weight: Tensor) -> Op:
+def int8(weight: Tensor) -> Linear:
     """Weights in int8 with one scale a row, activations in bf16; bf16 output."""
     values, scale = to_int8(weight)
     scale = scale.to(torch.bfloat16)
+    if weight.is_cuda:
+        from longpole_engine.ops.triton_int8 import product
+
+        return Linear(partial(product, values=values, scale=scale), values, scale)
     kernel = torch.ops.aten._weight_int8pack_mm
 
     def apply(x: Tensor) -> Tensor:
         return kernel(x.to(torch.bfloat16), values, scale)  # type: ignore[no-any-return]
 
-    return apply
+    return Linear(apply, values, scale)
 
 
-def int4(weight: Tensor) -> Op:
+def int4(weight: Tensor) -> Linear:
     """Weights in int4 with scale and offset a group, activations in bf16; bf16 output.
 
     The kernel reads ``(value - 8) * scale + zero``, so zero is the group's low end plus 8 steps.
 
     Raises:
-        UsageError: the matrix does not divide into groups.
+        UsageError: the matrix does not divide into groups, or lies on a GPU.
     """
     rows, columns = weight.shape
+    if weight.is_cuda:
+        raise UsageError("int4 runs on processors only: use weights int8")
     if rows % 16 or columns % INT4_GROUP:
         raise UsageError(f"int4 cannot hold a {rows} x {columns} matrix: use weights int8")
     value, step, low = to_int4(weight)
@@ -75,10 +103,10 @@ def int4(weight: Tensor) -> Op:
     def apply(x: Tensor) -> Tensor:
         return kernel(x.to(torch.bfloat16), packed, INT4_GROUP, scale_zero)  # type: ignore[no-any-return]
 
-    return apply
+    return Linear(apply, packed, scale_zero)
 
 
-LAYER_FORMATS: Final[dict[Weights, Callable[[Tensor], Op]]] = {
+LAYER_FORMATS: Final[dict[Weights, Callable[[Tensor], Linear]]] = {
     Weights.FP32: dense,
     Weights.BF16: bf16,
     Weights.INT8: int8,
@@ -89,7 +117,19 @@ HEAD_FORMATS: Final = {**LAYER_FORMATS, Weights.INT4: int8}
 """The output head stays at 8 bits: there 4 bits cost the most and save the least."""
 
 
-def invariant(op: Op, num_columns: int) -> Op:
+def prompt_format(weights: Weights, device: torch.device) -> Weights:
+    """Format of prompts under ``fast`` numerics, for weights that decode in this one.
+
+    fp32, or bf16 where the processor multiplies it itself: there it is about twice as fast, and
+    rounds less than the decode formats do. On others bf16 is the slowest of all.
+    """
+    has_bf16 = device.type == "cuda" or (
+        torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    )
+    return Weights.BF16 if has_bf16 and weights is not Weights.FP32 else Weights.FP32
+
+
+def invariant(op: Linear, num_columns: int) -> Linear:
     """The same layer, giving a row the same bits whatever rows stand beside it.
 
     Whether a kernel does so by itself depends on the processor: it is tried on random rows here,
@@ -113,4 +153,4 @@ def invariant(op: Op, num_columns: int) -> Op:
         num_rows = x.shape[0]
         return op(functional.pad(x, (0, 0, 0, TILE_ROWS - num_rows)))[:num_rows]
 
-    return apply
+    return Linear(apply, *op.tensors)

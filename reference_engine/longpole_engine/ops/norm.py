@@ -20,6 +20,19 @@ class RmsNorm:
         self._weight = weight * size**0.5
         self._floor = size * eps
 
+    def room(self, x: Tensor) -> Tensor:
+        """A copy of ``x`` with a column more, ``[rows, size + 1]``, for :meth:`padded`.
+
+        The column holds the square root of what is added to the sum of squares, so that the norm
+        of a padded row is the root wanted, in one operation.
+        """
+        return torch.nn.functional.pad(x, (0, 1), value=self._floor**0.5)
+
+    def padded(self, room: Tensor, x: Tensor) -> Tensor:
+        """The norm of ``x``, which is all but the last column of ``room``; ``[rows, size]``."""
+        norm: Tensor = torch.linalg.vector_norm(room, dim=-1, keepdim=True)
+        return x.div(norm).mul_(self._weight)
+
     def __call__(self, x: Tensor) -> Tensor:
         """``[rows, size] -> [rows, size]``."""
         norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)

@@ -7,6 +7,7 @@ pages: when the decoding rows do not fit, the sequence whose turn is last is put
 they do. The one whose turn is first is never put back, so the engine always moves on.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from longpole_engine.config import Batching, Policy
@@ -21,7 +22,7 @@ class Waiting(NamedTuple):
     """A request in line; ``num_tokens`` are to be computed, of which some are held already.
 
     ``num_cached`` are in the prefix cache, on ``num_idle`` pages without another owner; for a
-    sequence kept aside, ``num_saved`` are in its saved pages.
+    sequence kept aside, ``num_saved`` are in its saved pages. It will take ``num_seats`` seats.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Waiting(NamedTuple):
     num_idle: int = 0
     num_saved: int = 0
     deadline_s: float | None = None
+    num_seats: int = 1
 
 
 class Running(NamedTuple):
@@ -50,6 +52,7 @@ class Running(NamedTuple):
     num_drafts: int = 0
     needs_copy: bool = False
     is_prompt: bool = False
+    num_seats: int = 1
 
     @property
     def is_decoding(self) -> bool:
@@ -123,6 +126,8 @@ class _Planner:
             gone = {w.id for w in expired}
             admitted, begun = self._admit([w for w in self._state.waiting if w.id not in gone])
             prefill += begun
+        if self._is_stuck(decode, prefill, preempted, admitted):
+            self._put_back(preempted)
         return StepPlan(
             tuple(w.id for w in expired),
             tuple(preempted),
@@ -130,6 +135,10 @@ class _Planner:
             tuple(prefill),
             tuple(decode),
         )
+
+    def _is_stuck(self, *done: Sequence[object]) -> bool:
+        """Whether all who run wait for ones in line who find no room."""
+        return bool(self._state.waiting and self._running) and not any(done)
 
     def _rank(self, one: Waiting | Running) -> tuple[float, float]:
         return self._due(one.claim, self._state.now_s), one.claim.arrived_s
@@ -169,7 +178,7 @@ class _Planner:
         pieces = []
         for seq in list(self._running):
             left = seq.num_tokens - seq.num_computed
-            if seq.is_decoding or seq.id in preempted:
+            if seq.is_decoding or left == 0 or seq.id in preempted:
                 continue
             while self._fitting(seq) < 1 and self._running[-1] is not seq:
                 self._put_back(preempted)
@@ -197,12 +206,12 @@ class _Planner:
         """
         admitted: list[str] = []
         pieces: list[Piece] = []
-        num_running = len(self._running)
+        num_running = sum(seq.num_seats for seq in self._running)
         if self._limits.batching is Batching.STATIC and num_running:
             return admitted, pieces
         for one in sorted(waiting, key=self._rank):
             is_out_of_budget = self._budget <= 0 and self._limits.batching is Batching.CONTINUOUS
-            if num_running >= self._limits.max_num_seqs or is_out_of_budget:
+            if num_running + one.num_seats > self._limits.max_num_seqs or is_out_of_budget:
                 break
             held = one.num_saved or one.num_cached
             need = num_pages(one.num_tokens) - one.num_cached // PAGE_TOKENS
@@ -210,7 +219,7 @@ class _Planner:
             if need + one.num_idle + reserve > self._available:
                 break
             self._available -= need + one.num_idle
-            num_running += 1
+            num_running += one.num_seats
             admitted.append(one.id)
             left = one.num_tokens - held
             if one.num_saved and left == 1:

@@ -26,7 +26,9 @@ class Sequence:
 
     ``tokens`` are the prompt's and the answer's so far; the first ``num_computed`` have keys and
     values. ``max_tokens`` bounds both together. ``drafts`` are proposed continuations, not yet
-    part of ``tokens``. Times are seconds on the caller's clock.
+    part of ``tokens``; the draft model's own keys and values reach to ``num_draft_computed``.
+    ``num_seats`` counts the sequences that will run beside it once its prompt is done, itself
+    included. Times are seconds on the caller's clock.
     """
 
     id: str
@@ -43,6 +45,8 @@ class Sequence:
     num_cached: int | None = None
     num_preempted: int = 0
     saved: Saved | None = None
+    num_seats: int = 1
+    num_draft_computed: int = 0
     num_prompt: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,6 +108,7 @@ class Ledger:
         source = self.running[parent]
         child.num_computed = min(source.num_computed, len(child.tokens) - 1)
         child.num_cached = source.num_cached
+        child.num_draft_computed = source.num_draft_computed
         self.kv.fork(parent, child.id)
         self.kv.trim(child.id, child.num_computed)
         self.running[child.id] = child
@@ -149,6 +154,17 @@ class Ledger:
         seq.num_computed += num_tokens
         self.kv.commit(seq.id, seq.tokens, seq.num_computed)
 
+    def checked(self, seq: Sequence, num_accepted: int) -> None:
+        """Drafts have been checked: those accepted are tokens now, the others' room is given back.
+
+        Args:
+            seq: running, its newest tokens the accepted drafts and one more, without keys.
+            num_accepted: how many were accepted.
+        """
+        seq.drafts = []
+        self.computed(seq, num_accepted)
+        self.kv.trim(seq.id, seq.num_computed)
+
     def _in_line(self, seq: Sequence, *, has_seat: bool) -> Waiting:
         hit = Hit(0, 0)
         num_saved = seq.num_computed if seq.saved is not None else 0
@@ -157,7 +173,7 @@ class Ledger:
         num_left = len(seq.tokens) - max(hit.num_tokens, num_saved)
         claim = self._claim(seq, num_left)
         deadline_s = seq.deadline_s if seq.num_cached is None else None  # it has begun: it ends
-        return Waiting(seq.id, claim, len(seq.tokens), *hit, num_saved, deadline_s)
+        return Waiting(seq.id, claim, len(seq.tokens), *hit, num_saved, deadline_s, seq.num_seats)
 
     def _under_way(self, seq: Sequence) -> Running:
         return Running(
@@ -170,6 +186,7 @@ class Ledger:
             min(len(seq.drafts), seq.max_tokens - len(seq.tokens)),
             self.kv.is_tail_shared(seq.id, seq.num_computed),
             len(seq.tokens) == seq.num_prompt,
+            seq.num_seats,
         )
 
     def _claim(self, seq: Sequence, num_left: int) -> Claim:
@@ -178,12 +195,14 @@ class Ledger:
         )
 
     def _put_back(self, seq: Sequence) -> Sequence:
-        if self._preemption is Preemption.SWAP and seq.num_computed:
+        # one that waits for others has rows to compute again: they went with its place
+        if self._preemption is Preemption.SWAP and seq.num_computed and seq.num_left:
             self.kv.trim(seq.id, seq.num_computed)
             seq.saved = self.kv.save(seq.id)
         else:
             self.kv.close(seq.id)
             seq.num_computed = 0
+        seq.drafts = []
         seq.num_preempted += 1
         self.waiting[seq.id] = seq
         return seq

@@ -20,6 +20,7 @@ from longpole_engine.config import (
     Numerics,
     Policy,
     Preemption,
+    Speculation,
     Weights,
 )
 from longpole_engine.server.app import create_app
@@ -105,6 +106,14 @@ def engine_config(values: Mapping[str, object]) -> EngineConfig:
             prefix_cache_mb=number("prefix_cache_mb"),
             num_threads=number("num_threads"),
             num_decode_threads=number("num_decode_threads"),
+            speculation=Speculation(str(values["speculation"])),
+            num_drafts=number("num_drafts"),
+            is_draft_dynamic=bool(values["dynamic_drafts"]),
+            exit_layers=number("exit_layers"),
+            draft_model=str(values["draft_model"] or ""),
+            regret_budget=float(str(values["regret_budget"])),
+            regret_exceptions=number("regret_exceptions"),
+            regret_routes=tuple(str(values["regret_routes"] or "").replace(",", " ").split()),
         )
     except ValueError as error:
         raise UsageError(f"[engine] {error}") from error

@@ -4,15 +4,19 @@ A field that would change the answer and is not supported is refused by name, ne
 same field at a value that asks for nothing (``n: 1``) is fine.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import from_json
 
+from longpole_engine.sampling.penalties import Penalties
+from longpole_engine.sampling.structured import Matcher
 from longpole_engine.server.errors import ApiError
 from longpole_engine.types import SamplingParams
 
 _MAX_STOPS = 4
+_MAX_TEXTS = 256
 _COMPLETION_MAX_TOKENS = 16
 """OpenAI's default of ``/v1/completions``."""
 
@@ -20,16 +24,9 @@ _INERT = {"user", "metadata", "safety_identifier"}
 """Fields that ask the engine for nothing, whatever they hold."""
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "response_format": ({"type": "text"},),
+    "dimensions": (),
     "service_tier": ("auto", "default"),
     "store": (False,),
     "tools": ([],),
@@ -39,8 +36,10 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 """Fields not supported, with the values (beside null) that ask for nothing."""
 
-_Text = Annotated[str, Field(min_length=1)]
+_Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 _Key = Annotated[str, Field(max_length=256)]
+_TokenId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
+_Bias = Annotated[dict[_TokenId, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)]
 
 
 class _Model(BaseModel):
@@ -50,6 +49,22 @@ class _Model(BaseModel):
 class _StreamOptions(_Model):
     include_usage: bool = False
     include_obfuscation: Literal[False] = False
+
+
+class _Schema(_Model):
+    name: _Key
+    json_schema: dict[str, Any] | None = Field(None, alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+
+class _PlainFormat(_Model):
+    type: Literal["text", "json_object"]
+
+
+class _SchemaFormat(_Model):
+    type: Literal["json_schema"]
+    json_schema: _Schema
 
 
 class _Generation(_Model):
@@ -63,8 +78,18 @@ class _Generation(_Model):
     top_p: float | None = Field(None, gt=0, le=1)
     top_k: int | None = Field(None, ge=0)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    stop: _Text | Annotated[list[_Text], Field(max_length=_MAX_STOPS)] | None = None
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=_MAX_STOPS)] | None = None
+    n: int | None = Field(None, ge=1, le=128)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    logit_bias: _Bias | None = None
+    response_format: _PlainFormat | _SchemaFormat | None = None
+    # vLLM's names: the best of several, or of a beam search; never the end; less of what was said.
+    best_of: int | None = Field(None, ge=1, le=128)
+    use_beam_search: bool | None = None
     ignore_eos: bool | None = None
+    min_p: float | None = Field(None, ge=0, le=1)
+    repetition_penalty: float | None = Field(None, gt=0, le=10)
     # vLLM's names: who goes first, and whose cached prefixes are shared; OpenAI's: which belong
     # together.
     priority: int | None = Field(None, ge=0, le=100)
@@ -92,10 +117,33 @@ class _Generation(_Model):
     def _asked(self) -> int | None:
         return self.max_tokens
 
-    def sampling(self, max_tokens: int) -> SamplingParams:
-        """The engine's parameters; absent fields take OpenAI's defaults."""
+    @property
+    def is_structured(self) -> bool:
+        """Whether the answer must have a form."""
+        return self.response_format is not None and self.response_format.type != "text"
+
+    @property
+    def form(self) -> dict[str, Any] | None:
+        """The form asked for; ``None`` is any object."""
+        asked = self.response_format
+        return asked.json_schema.json_schema if isinstance(asked, _SchemaFormat) else None
+
+    def sampling(self, max_tokens: int, vocab_size: int, grammar: Matcher | None) -> SamplingParams:
+        """The engine's parameters; absent fields take OpenAI's defaults.
+
+        Args:
+            max_tokens: of the answer.
+            vocab_size: number of tokens there are.
+            grammar: of the form asked for.
+
+        Raises:
+            ApiError: 400, fields that contradict each other, or a token that does not exist.
+        """
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return SamplingParams(
+        bias = {int(token): value for token, value in (self.logit_bias or {}).items()}
+        if any(token >= vocab_size for token in bias):
+            raise _wrong("logit_bias", f"token ids from 0 to {vocab_size - 1}")
+        params = SamplingParams(
             max_tokens=max_tokens,
             temperature=1.0 if self.temperature is None else self.temperature,
             top_p=1.0 if self.top_p is None else self.top_p,
@@ -103,7 +151,60 @@ class _Generation(_Model):
             seed=self.seed,
             stop=tuple(stop),
             is_eos_ignored=bool(self.ignore_eos),
+            min_p=self.min_p or 0.0,
+            penalties=Penalties(
+                self.frequency_penalty or 0.0,
+                self.presence_penalty or 0.0,
+                1.0 if self.repetition_penalty is None else self.repetition_penalty,
+                bias,
+            ),
+            num_top=self._num_top(),
+            num_choices=self.n or 1,
+            best_of=max(self.n or 1, self.best_of or 1),
+            is_beam=self._is_beam(),
+            grammar=grammar,
         )
+        self._check_together(params)
+        return params
+
+    def _num_top(self) -> int | None:
+        """Alternatives to list for each token; ``None``: no log-probabilities."""
+        raise NotImplementedError
+
+    def _is_beam(self) -> bool:
+        """The best of several without chance is a search."""
+        is_search = self.temperature == 0 and (self.best_of or 1) > 1
+        return is_search if self.use_beam_search is None else self.use_beam_search
+
+    def _check_together(self, params: SamplingParams) -> None:
+        if self.best_of is not None and self.best_of < params.num_choices:
+            raise _wrong("best_of", "at least n")
+        if self.stream and (params.is_beam or params.num_answers > params.num_choices):
+            raise _wrong(
+                "stream", "the best of several are known at the end only: not with best_of"
+            )
+        if not params.is_beam:
+            return
+        for name, is_asked in (
+            ("temperature", bool(self.temperature)),
+            ("top_p", params.top_p < 1),
+            ("top_k", params.top_k > 0),
+            ("min_p", params.min_p > 0),
+            ("stop", bool(params.stop)),
+            ("seed", params.seed is not None),
+            ("logprobs", params.num_top is not None),
+            ("response_format", self.is_structured),
+            ("presence_penalty", bool(params.penalties.presence)),
+            ("frequency_penalty", bool(params.penalties.frequency)),
+            ("repetition_penalty", params.penalties.repetition != 1),
+            ("logit_bias", bool(params.penalties.bias)),
+        ):
+            if is_asked:
+                raise _wrong(name, "not together with a beam search")
+
+
+def _wrong(param: str, what: str) -> ApiError:
+    return ApiError(400, f"'{param}': {what}", param=param, code="invalid_value")
 
 
 class _Part(_Model):
@@ -123,25 +224,37 @@ class _Message(_Model):
     audio: None = None
 
 
+def plain(messages: Sequence[_Message]) -> list[dict[str, str]]:
+    """Role and text of each message; ``developer`` is the newer word for ``system``."""
+    found = []
+    for message in messages:
+        content = message.content
+        if not isinstance(content, str):
+            content = "".join(part.text for part in content)
+        role = "system" if message.role == "developer" else message.role
+        found.append({"role": role, "content": content})
+    return found
+
+
 class ChatRequest(_Generation):
     """Body of ``/v1/chat/completions``."""
 
     messages: Annotated[list[_Message], Field(min_length=1)]
     max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
 
     def _asked(self) -> int | None:
         return self.max_completion_tokens or self.max_tokens
 
+    def _num_top(self) -> int | None:
+        if self.top_logprobs and not self.logprobs:
+            raise _wrong("top_logprobs", "only together with logprobs")
+        return self.top_logprobs or 0 if self.logprobs else None
+
     def plain_messages(self) -> list[dict[str, str]]:
-        """Role and text of each message; ``developer`` is the newer word for ``system``."""
-        plain = []
-        for message in self.messages:
-            content = message.content
-            if not isinstance(content, str):
-                content = "".join(part.text for part in content)
-            role = "system" if message.role == "developer" else message.role
-            plain.append({"role": role, "content": content})
-        return plain
+        """Role and text of each message."""
+        return plain(self.messages)
 
 
 class CompletionRequest(_Generation):
@@ -149,11 +262,46 @@ class CompletionRequest(_Generation):
 
     prompt: str | list[int] | Annotated[list[str], Field(min_length=1, max_length=1)]
 
+    logprobs: int | None = Field(None, ge=0, le=20)
+
+    def _num_top(self) -> int | None:
+        return self.logprobs
+
     def _asked(self) -> int | None:
         return _COMPLETION_MAX_TOKENS if self.max_tokens is None else self.max_tokens
 
 
-_Form = TypeVar("_Form", bound=_Generation)
+class EmbeddingRequest(_Model):
+    """Body of ``/v1/embeddings``."""
+
+    model: str
+    input: (
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=_MAX_TEXTS)]
+        | Annotated[list[int], Field(min_length=1)]
+        | Annotated[list[list[int]], Field(min_length=1, max_length=_MAX_TEXTS)]
+    )
+    encoding_format: Literal["float", "base64"] = "float"
+
+    def texts(self) -> list[str | list[int]]:
+        """The inputs, each as text or as tokens."""
+        if isinstance(self.input, str):
+            return [self.input]
+        whole = [item for item in self.input if isinstance(item, int)]
+        if whole:
+            return [whole]
+        return [item for item in self.input if not isinstance(item, int)]
+
+
+class TokenizeRequest(_Model):
+    """Body of ``/tokenize``: a text, or messages through the model's template."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[_Message], Field(min_length=1)] | None = None
+
+
+_Form = TypeVar("_Form", bound=_Model)
 
 
 def parse(kind: type[_Form], body: bytes) -> _Form:

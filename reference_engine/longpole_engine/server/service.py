@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from longpole.errors import LongpoleError
-from longpole_engine.config import EngineConfig
-from longpole_engine.engine import Delivery, Engine
+from longpole_engine.answers import Delivery
+from longpole_engine.config import EngineConfig, Speculation
+from longpole_engine.engine import Engine
 from longpole_engine.models.loader import load, served_name
 from longpole_engine.server.errors import ApiError
 from longpole_engine.telemetry.events import RequestRecord, now_ns
 from longpole_engine.telemetry.otel import SpanWriter
+from longpole_engine.telemetry.reporter import Reporter
+from longpole_engine.telemetry.start import StartClock
 from longpole_engine.text.chat import ChatTemplate
 
 _log = logging.getLogger("longpole.engine.server")
@@ -54,7 +57,8 @@ class Service:
     ) -> None:
         self.name = served_name(model)
         self.started_s = int(time.time())
-        self._model, self._config, self._spans = model, config, spans
+        self._model, self._config = model, config
+        self.reporter = Reporter(spans, self.name)
         self._on_ready, self._on_failure = on_ready, on_failure
         self._serving: Serving | None = None
         self._thread: threading.Thread | None = None
@@ -82,7 +86,7 @@ class Service:
             wait_s = _STOP_WAIT_S
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, wait_s)
-        await asyncio.to_thread(self._spans.close, _STOP_WAIT_S)
+        await asyncio.to_thread(self.reporter.close, _STOP_WAIT_S)
 
     def serving(self) -> Serving:
         """The warm engine.
@@ -116,7 +120,7 @@ class Service:
         else:
             is_complete = is_sent and record.finish_reason is not None
             record.stream_state = "completed" if is_complete else "closed_early"
-        self._spans.emit(record)
+        self.reporter.emit(record)
 
     def _live(self) -> None:
         """The engine thread's whole life."""
@@ -132,20 +136,20 @@ class Service:
         engine.run()
 
     def _boot(self) -> tuple[Engine, ChatTemplate | None]:
-        began = time.monotonic()
-        checkpoint = load(self._model)
-        loaded = time.monotonic()
-        engine = Engine(checkpoint, self._config, self._post)
+        clock = StartClock()
+        checkpoint = load(self._model, clock.begin)
+        clock.begin("build")
+        name = self._config.draft_model
+        draft = load(name) if self._config.speculation is Speculation.DRAFT else None
+        engine = Engine(checkpoint, self._config, self._post, draft)
         source = checkpoint.text.chat_template
         template = ChatTemplate(source) if source else None
-        built = time.monotonic()
+        clock.begin("warm_up")
         engine.warm_up()
-        _log.info(
-            "load %.2f s, build %.2f s, warm-up %.2f s",
-            loaded - began,
-            built - loaded,
-            time.monotonic() - built,
-        )
+        phases = clock.phases()
+        told = [f"{phase.name} {(phase.end_ns - phase.start_ns) / 1e9:.2f} s" for phase in phases]
+        _log.info("start: %s", ", ".join(told))
+        self.reporter.started(engine, phases)
         return engine, template
 
     def _post(self, deliveries: Sequence[Delivery]) -> None:

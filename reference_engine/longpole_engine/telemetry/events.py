@@ -88,3 +88,9 @@ class RequestRecord:
     decode_rows: int = 0
     """Sum over decode steps of the requests that shared the step."""
     num_preempted: int = 0
+    num_drafted: int = 0
+    num_accepted: int = 0
+    token_ns: list[int] = field(default_factory=list)
+    """When each token of the answer was there (epoch)."""
+    stall_ns: int = 0
+    """Time in which the connection took no more: a slow client."""

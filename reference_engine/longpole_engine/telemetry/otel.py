@@ -7,6 +7,7 @@ response is closed, with the times taken along the way, and leave on a thread of
 import logging
 import threading
 import uuid
+from collections.abc import Sequence
 from typing import Final
 
 from opentelemetry import trace
@@ -17,9 +18,12 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from longpole.vocab import Stage, keys
 from longpole_engine.telemetry.events import Phase, RequestRecord
+from longpole_engine.telemetry.start import StartPhase
 
 SERVICE: Final = "longpole-engine"
 PROVIDER: Final = "longpole"
+START: Final = "engine_start"
+"""Name of the span of the engine's start."""
 
 _SPAN_NAMES: Final = {Stage.LATER_DECODE: "decode"}
 """Names that differ from their stage's."""
@@ -86,6 +90,22 @@ class SpanWriter:
             span.set_status(StatusCode.ERROR)
         span.end(phases[-1].end_ns)
 
+    def emit_start(self, phases: Sequence[StartPhase]) -> None:
+        """Write the engine's start: one span, its phases end to end under it."""
+        span = self._tracer.start_span(
+            START, attributes={keys.STAGE: Stage.COLD_START.value}, start_time=phases[0].start_ns
+        )
+        inside = trace.set_span_in_context(span)
+        for phase in phases:
+            child = self._tracer.start_span(
+                phase.name,
+                context=inside,
+                attributes={keys.STAGE: Stage.COLD_START.value},
+                start_time=phase.start_ns,
+            )
+            child.end(phase.end_ns)
+        span.end(phases[-1].end_ns)
+
     def close(self, timeout_s: float) -> None:
         """Send what is left, for at most so long."""
         thread = threading.Thread(target=self._provider.shutdown, daemon=True)
@@ -129,6 +149,9 @@ def attributes(record: RequestRecord, phases: list[Phase]) -> dict[str, Attribut
         keys.STREAM_STATE: record.stream_state,
         keys.ENGINE_E2E: (end_ns - start_ns) / 1e9,
         keys.ENGINE_NUM_STEPS: record.num_steps or None,
+        keys.ENGINE_NUM_PREEMPTIONS: record.num_preempted or None,
+        keys.ENGINE_NUM_DRAFTED: record.num_drafted or None,
+        keys.ENGINE_NUM_ACCEPTED: record.num_accepted if record.num_drafted else None,
     }
     found.update((_STAGE_KEYS[stage], value) for stage, value in seconds.items())
     if Stage.LATER_DECODE in starts:

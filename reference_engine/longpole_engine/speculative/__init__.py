@@ -1,0 +1,1 @@
+"""Speculation: several tokens a step, guessed cheaply and checked by the model."""
