@@ -39,8 +39,7 @@ _TICK_S: Final = 0.2
 _SETTLE_TRACES: Final = 4000
 """Rolled up in one go: about a third of a second, in which nothing is stored."""
 _MANY_TRACES: Final = 20_000
-_BUSY_CORES: Final = 0.5
-_REFUSED_S: Final = 5.0
+_BUSY_CORES, _REFUSED_S = 0.5, 5.0
 _PATIENCE_S: Final = 60.0
 """While storing takes all there is, roll-ups wait about this long at most."""
 _SAVE_S: Final = 20.0
@@ -121,6 +120,7 @@ class Ingest:
         self._num_queued = 0
         self._num_done = 0
         self._settle_cpu_s = self._looked_cpu_s = self._looked_s = self._num_cores = 0.0
+        self._door_cpu_s = 0.0
         self._thread = Thread(target=self._run, name="longpole-ingest", daemon=True)
         self.health.gauge("queue_spans", lambda: self._num_queued - self._num_done)
 
@@ -213,6 +213,7 @@ class Ingest:
 
     def _deliver(self, item: Item) -> None:
         self._num_queued += item.num_records
+        self._door_cpu_s = time.thread_time()
         self._batches.put(item)
 
     def _forget(self, item: Item) -> None:
@@ -296,8 +297,7 @@ class Ingest:
     def _settle(self, *, everything: bool = False) -> int:
         """Roll up some of what is due; returns how many traces are left waiting.
 
-        Between two batches there is time for it unless the machine has none to spare: then
-        spans come first, until too many traces wait or one has waited for long.
+        Under load spans come first, until too many traces wait or one has waited for long.
         """
         try:
             while True:
@@ -318,11 +318,11 @@ class Ingest:
             return 1
 
     def _is_loaded(self) -> bool:
-        """Whether storing takes all there is: half a core, roll-ups apart, or some was refused."""
-        now_s, cpu_s = time.monotonic(), time.process_time() - self._settle_cpu_s
-        if now_s - self._looked_s >= 1:
-            self._num_cores = (cpu_s - self._looked_cpu_s) / (now_s - self._looked_s)
-            self._looked_s, self._looked_cpu_s = now_s, cpu_s
+        """Whether doors and store take half a core, roll-ups apart, or some was refused."""
+        cpu_s = self._door_cpu_s + time.thread_time() - self._settle_cpu_s
+        if (passed_s := time.monotonic() - self._looked_s) >= 1:
+            self._num_cores = (cpu_s - self._looked_cpu_s) / passed_s
+            self._looked_s, self._looked_cpu_s = self._looked_s + passed_s, cpu_s
         return self._num_cores > _BUSY_CORES or self.budget.since_refused_s() < _REFUSED_S
 
     def _is_save_due(self) -> bool:
