@@ -28,6 +28,7 @@ from longpole_collector import bulk
 from longpole_collector.batch import Batches, Budget, GroupCommit, Item
 from longpole_collector.decode import Compression, Format, Received, check, inflate
 from longpole_collector.decode.logs import parse_logs
+from longpole_collector.pressure import Pressure
 from longpole_collector.wal import Frame, Position, Signal, Wal
 from longpole_collector.writer import Writer
 
@@ -39,7 +40,6 @@ _TICK_S: Final = 0.2
 _SETTLE_TRACES: Final = 4000
 """Rolled up in one go: about a third of a second, in which nothing is stored."""
 _MANY_TRACES: Final = 20_000
-_BUSY_CORES, _REFUSED_S = 0.5, 5.0
 _PATIENCE_S: Final = 60.0
 """While storing takes all there is, roll-ups wait about this long at most."""
 _SAVE_S: Final = 20.0
@@ -119,8 +119,7 @@ class Ingest:
         self._is_closing = False
         self._num_queued = 0
         self._num_done = 0
-        self._settle_cpu_s = self._looked_cpu_s = self._looked_s = self._num_cores = 0.0
-        self._door_cpu_s = 0.0
+        self._pressure = Pressure(self.budget)
         self._thread = Thread(target=self._run, name="longpole-ingest", daemon=True)
         self.health.gauge("queue_spans", lambda: self._num_queued - self._num_done)
 
@@ -213,7 +212,7 @@ class Ingest:
 
     def _deliver(self, item: Item) -> None:
         self._num_queued += item.num_records
-        self._door_cpu_s = time.thread_time()
+        self._pressure.note_door()
         self._batches.put(item)
 
     def _forget(self, item: Item) -> None:
@@ -303,12 +302,12 @@ class Ingest:
             while True:
                 before = self._writer.num_dirty()
                 is_late = self._writer.is_behind() or self._writer.waits_s() > _PATIENCE_S
-                if self._is_loaded() and not (is_late or everything):
+                if self._pressure.is_high() and not (is_late or everything):
                     return before
                 num = _MANY_TRACES if is_late else _SETTLE_TRACES
                 since_s = time.thread_time()
                 waiting = self._writer.settle(num, everything=everything)
-                self._settle_cpu_s += time.thread_time() - since_s
+                self._pressure.leave_out(time.thread_time() - since_s)
                 self._is_changed |= waiting != before
                 is_done = waiting in (0, before) or everything or not self._batches.is_empty()
                 if is_done or self._is_save_due():
@@ -316,14 +315,6 @@ class Ingest:
         except duckdb.Error as error:  # the traces stay dirty, also over a restart
             _log.error("cannot store roll-ups: %s", error)
             return 1
-
-    def _is_loaded(self) -> bool:
-        """Whether doors and store take half a core, roll-ups apart, or some was refused."""
-        cpu_s = self._door_cpu_s + time.thread_time() - self._settle_cpu_s
-        if (passed_s := time.monotonic() - self._looked_s) >= 1:
-            self._num_cores = (cpu_s - self._looked_cpu_s) / passed_s
-            self._looked_s, self._looked_cpu_s = self._looked_s + passed_s, cpu_s
-        return self._num_cores > _BUSY_CORES or self.budget.since_refused_s() < _REFUSED_S
 
     def _is_save_due(self) -> bool:
         """Whether what is not saved is old, or fills the memory."""
