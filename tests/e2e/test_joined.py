@@ -18,6 +18,9 @@ pytestmark = pytest.mark.browser
 
 NUM_SPANS = 17
 """The page's 2, FastAPI's 3, the application's 4, the engine's 8."""
+NUM_CLICKS = 5
+ROOTS = f"SELECT trace_id FROM spans WHERE scope = '{keys.SCOPE_BROWSER}' AND parent_id IS NULL"
+SETTLED = f"trace_id = '{{}}' AND num_spans >= {NUM_SPANS}"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,21 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def trace_id(running: Stack, browser: Browser) -> str:  # noqa: F811 - the fixture
-    """The trace of one click."""
+    """The trace of one click.
+
+    A busy host may wake the application so late that its span ends past the page's, which reads
+    as two clocks that disagree: then another click is made.
+    """
+    for _ in range(NUM_CLICKS):
+        found = _click(running, browser)
+        (trace,) = running.rows(f"SELECT flags FROM traces WHERE {SETTLED.format(found)}")
+        if "clock_skew" not in trace["flags"]:
+            break
+    return found
+
+
+def _click(running: Stack, browser: Browser) -> str:  # noqa: F811 - the fixture's name
+    known = {row["trace_id"] for row in running.rows(ROOTS, 0)}
     page = browser.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -42,17 +59,14 @@ def trace_id(running: Stack, browser: Browser) -> str:  # noqa: F811 - the fixtu
     assert errors == []
     assert text.strip()
     assert not text.startswith("No answer")
-    (root,) = running.rows(
-        f"SELECT * FROM spans WHERE scope = '{keys.SCOPE_BROWSER}' AND parent_id IS NULL"
-    )
-    return str(root["trace_id"])
+    rows = running.rows(ROOTS, len(known) + 1)
+    (root,) = {row["trace_id"] for row in rows} - known
+    return str(root)
 
 
 @pytest.fixture(scope="module")
 def spans(running: Stack, trace_id: str) -> dict[str, dict[str, Any]]:
     """Its spans by name, once all of them are there."""
-    settled = f"trace_id = '{trace_id}' AND num_spans >= {NUM_SPANS}"
-    running.rows(f"SELECT * FROM traces WHERE {settled}")
     rows = running.rows(f"SELECT * FROM spans WHERE trace_id = '{trace_id}'", NUM_SPANS)
     for row in rows:
         row["attributes"] = dict(row["attributes"])

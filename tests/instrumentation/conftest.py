@@ -1,5 +1,7 @@
 import asyncio
 import gc
+import importlib
+import os
 import ssl
 import sys
 from collections.abc import Iterator
@@ -34,6 +36,17 @@ def _little_to_collect() -> None:
     """Tests that drop a stream collect garbage; what was imported before is none (0.2 to 1 s)."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def library() -> Iterator[Any]:
+    """LiteLLM; the clients that it keeps are gone before another module's tests run."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it would fetch prices
+    found = importlib.import_module("litellm")
+    found.suppress_debug_info = True
+    yield found
+    found.in_memory_llm_clients_cache.flush_cache()
+    gc.collect()  # they stay open until they are collected, which warns
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 import asyncio
 import gc
-import importlib
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -26,15 +24,6 @@ pytestmark = pytest.mark.filterwarnings(  # LiteLLM's own
     "ignore::UserWarning",
     "ignore::pytest.PytestUnraisableExceptionWarning",
 )
-
-
-@pytest.fixture(scope="module")
-def library() -> Iterator[Any]:
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it would fetch prices
-    found = importlib.import_module("litellm")
-    found.suppress_debug_info = True
-    yield found
-    gc.collect()  # its clients stay open until they are collected, which warns
 
 
 @pytest.fixture

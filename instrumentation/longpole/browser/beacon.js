@@ -41,9 +41,9 @@
   }
 
   function start(name, parent, at = now()) {
-    // a machine that slept, or whose clock was set, is past what the page's origin says
-    const drift = Date.now() - clock.timeOrigin - now();
-    const origin = clock.timeOrigin + (Math.abs(drift) > 100 ? drift : 0);
+    // the machine slept, or its clock was set or slewed; Date.now() is cut to whole ms
+    const drift = Date.now() + 0.5 - clock.timeOrigin - now();
+    const origin = clock.timeOrigin + (Math.abs(drift) > 2 ? drift : 0);
     const ns = (time) => Math.round((origin + time) * 1e3) + "000";
     const since = (time) => time && Math.max(time - at, 0) / 1e3;
     const trace = parent ? parent[1] : id(16);
