@@ -1,27 +1,27 @@
 """The only module of the dashboard that touches a store; everything it reads is cached briefly.
 
-Pages ask for view models. A view model is computed at most once per ``TTL_S`` seconds for the same
-filters, however many browsers ask.
+Pages ask for view models: ``ask(function, ...)`` calls ``function(..., reader)`` at most once per
+``TTL_S`` seconds for the same arguments, however many browsers ask.
 """
 
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import streamlit as st
 
 from longpole_collector import stores
 from longpole_collector.stores.base import Reader
-from longpole_dashboard import settings
-from longpole_dashboard.model import overview as overview_model
-from longpole_dashboard.model import trace as trace_model
-from longpole_dashboard.model import verdict as verdict_model
 from longpole_dashboard.model import window
+from longpole_dashboard.model.window import Bounds, Filters
 from longpole_dashboard.source import source
 
 TTL_S: Final = 5.0
 MAX_ENTRIES: Final = 64
-MAX_TRACES: Final = 8
-"""Whole traces kept; one may hold tens of thousands of spans."""
+MAX_BYTES: Final = 256_000_000
+"""Of all view models together; a trace of 10,000 spans takes about 10 MB."""
+
+R = TypeVar("R")
 
 
 @st.cache_resource(show_spinner=False)
@@ -35,37 +35,27 @@ def reopen() -> None:
     _reader.clear()
 
 
-_brief = st.cache_data(ttl=TTL_S, max_entries=MAX_ENTRIES, show_spinner=False)
+def ask(function: Callable[..., R], *arguments: Any) -> R:
+    """What ``function(*arguments, reader)`` returns.
+
+    The function is a module's own, pure but for the reader, and its arguments are what Streamlit
+    can hash: plain values, tuples, frozen dataclasses.
+    """
+    found: R = _asked(f"{function.__module__}.{function.__qualname__}", arguments, function)
+    return found
 
 
-@_brief
-def bounds() -> window.Bounds:
+@st.cache_data(ttl=TTL_S, max_entries=MAX_ENTRIES, max_size=MAX_BYTES, show_spinner=False)
+def _asked(name: str, arguments: tuple[Any, ...], _function: Callable[..., Any]) -> Any:
+    return _function(*arguments, _reader())
+
+
+def bounds() -> Bounds:
     """What the store holds."""
-    return window.bounds(_reader())
+    return ask(window.bounds)
 
 
-@_brief
-def overview(choice: str, route: str | None) -> overview_model.Overview:
-    """The Overview of a range as the URL spells it, as of now."""
-    held = bounds()
-    filters = window.resolve(choice, route, held, time.time_ns(), source().is_recorded)
-    return overview_model.overview(filters, _reader())
-
-
-@st.cache_data(ttl=TTL_S, max_entries=MAX_TRACES, show_spinner=False)
-def trace(trace_id: str) -> trace_model.TraceView | None:
-    """One trace; ``None`` if the store has no such trace."""
-    return trace_model.trace(trace_id, _reader())
-
-
-@_brief
-def attributes(trace_id: str, span_id: str) -> trace_model.Attributes:
-    """What is stored about one span; empty if there is no such span."""
-    return trace_model.attributes(trace_id, span_id, _reader())
-
-
-@_brief
-def verdict(choice: str, route: str | None) -> verdict_model.Verdict:
-    """The finding on the range, as of now."""
-    filters = overview(choice, route).filters
-    return verdict_model.verdict(filters, _reader(), settings.ttft_objective_ms())
+@st.cache_data(ttl=TTL_S, max_entries=MAX_ENTRIES, show_spinner=False)
+def filters(choice: str, route: str | None) -> Filters:
+    """The stretch of a range as the URL spells it, as of now; the same for ``TTL_S`` seconds."""
+    return window.resolve(choice, route, bounds(), time.time_ns(), source().is_recorded)

@@ -12,9 +12,9 @@ EVERYTHING = Filters(T0, T0 + 10_000 * SECOND_NS)
 
 
 def test_nothing_to_say_is_said(store: MemoryStore) -> None:
-    assert verdict(EVERYTHING, store).line.startswith("No finding")
+    assert verdict(EVERYTHING, None, store).line.startswith("No finding")
     store.add(workflow(1))
-    assert verdict(EVERYTHING, store).tone == "grey"
+    assert verdict(EVERYTHING, None, store).tone == "grey"
 
 
 def test_a_slow_prompt_version_is_named_with_its_stage_and_an_example(store: MemoryStore) -> None:
@@ -31,7 +31,7 @@ def test_a_slow_prompt_version_is_named_with_its_stage_and_an_example(store: Mem
         if is_slow:
             slow.add(spans[0].trace_id)
         store.add(spans)
-    found = verdict(EVERYTHING, store)
+    found = verdict(EVERYTHING, None, store)
     assert found.tone == "worse"
     assert "rag.search" in found.line
     assert "prompt_version=v42" in found.line
@@ -45,6 +45,6 @@ def test_equal_slices_are_not_blamed(store: MemoryStore) -> None:
     for i in range(1, 301):
         version = f"v{1 + i % 2}"
         store.add(workflow(i, ttft_ms=draw.lognormvariate(5, 0.3), prompt_version=version))
-    found = verdict(EVERYTHING, store)
+    found = verdict(EVERYTHING, None, store)
     assert found.tone == "grey"
     assert "no slice explains" in found.line

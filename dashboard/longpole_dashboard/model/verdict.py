@@ -40,8 +40,8 @@ class Verdict:
     exemplar: str | None = None
 
 
-def verdict(filters: Filters, reader: Reader, objective_ms: float | None = None) -> Verdict:
-    """The finding for these filters and this TTFT objective; says plainly when there is none."""
+def verdict(filters: Filters, objective_ms: float | None, reader: Reader) -> Verdict:
+    """The finding for these filters and, if any, this TTFT objective; says when there is none."""
     traces, stages, calls = (_frame(reader, query, filters) for query in _QUERIES)
     found = find(traces, stages, calls, objective_ms=objective_ms, metric=METRIC)
     if found is None:

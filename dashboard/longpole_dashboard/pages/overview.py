@@ -4,13 +4,14 @@ from typing import Final, Literal
 
 import streamlit as st
 
-from longpole_dashboard import data, figures, widgets
+from longpole_dashboard import data, figures, settings, widgets
 from longpole_dashboard.components.table import Cell, Column, Row, table
 from longpole_dashboard.model import text
 from longpole_dashboard.model.cards import Card, Tone
-from longpole_dashboard.model.overview import Overview, Slice, SlowTrace
+from longpole_dashboard.model.overview import Overview, Slice, SlowTrace, overview
 from longpole_dashboard.model.quantiles import Quantile
-from longpole_dashboard.model.window import Bounds
+from longpole_dashboard.model.verdict import verdict
+from longpole_dashboard.model.window import Bounds, Filters
 from longpole_dashboard.pages import start
 from longpole_dashboard.pages.base import Page
 from longpole_dashboard.theme import look
@@ -33,14 +34,15 @@ def draw(selected: Selection, held: Bounds) -> None:
 
 
 def _content(selected: Selection) -> None:
-    shown = data.overview(selected.choice, selected.route)
+    filters = data.filters(selected.choice, selected.route)
+    shown = data.ask(overview, filters)
     held = data.bounds()
     widgets.window_line(shown.filters, shown.num_traces, held)
     if not shown.num_traces:
         newest = text.utc(held.last_ns)
         widgets.note(f"No workflow here. The newest one ended at {newest} UTC: widen the range.")
         return
-    _verdict(selected)
+    _verdict(filters)
     _cards(shown.cards, selected)
     st.subheader("Slices, worst first")
     _slices(shown.slices)
@@ -57,11 +59,11 @@ def _content(selected: Selection) -> None:
         widgets.go("trace", trace=opened)
 
 
-def _verdict(selected: Selection) -> None:
-    verdict = data.verdict(selected.choice, selected.route)
-    widgets.note(verdict.line, verdict.tone, *verdict.facts)
-    if verdict.exemplar and st.button("Open one of the slow workflows", icon=":material/search:"):
-        widgets.go("trace", trace=verdict.exemplar)
+def _verdict(filters: Filters) -> None:
+    found = data.ask(verdict, filters, settings.ttft_objective_ms())
+    widgets.note(found.line, found.tone, *found.facts)
+    if found.exemplar and st.button("Open one of the slow workflows", icon=":material/search:"):
+        widgets.go("trace", trace=found.exemplar)
 
 
 def _cards(cards: tuple[Card, ...], selected: Selection) -> None:

@@ -4,7 +4,7 @@ import streamlit as st
 
 from longpole_dashboard import data, widgets
 from longpole_dashboard.components.waterfall import chosen, waterfall
-from longpole_dashboard.model import text
+from longpole_dashboard.model import overview, text, trace
 from longpole_dashboard.model.trace import Attributes, TraceView
 from longpole_dashboard.model.window import Bounds
 from longpole_dashboard.pages.base import Page
@@ -18,13 +18,13 @@ def draw(selected: Selection, held: Bounds) -> None:
     """The trace that the address names; the slowest one of the range where it names none."""
     trace_id = st.query_params.get(PARAM)
     if trace_id is None:
-        slowest = data.overview(selected.choice, selected.route).slowest
+        slowest = data.ask(overview.slowest, data.filters(selected.choice, selected.route))
         trace_id = slowest[0].trace_id if slowest else None
     st.title("Trace")
     if trace_id is None:
         widgets.note("No workflow in this range: widen it, or open one from the Overview.")
         return
-    view = data.trace(trace_id.strip().lower())
+    view = data.ask(trace.trace, trace_id.strip().lower())
     if view is None:
         widgets.note(f"No span of trace {trace_id} is stored: it was never received, or pruned.")
         return
@@ -60,7 +60,7 @@ def _waterfall(view: TraceView) -> None:
         longest = max(view.rows[: now.limit], key=lambda row: row.critical_ns)
         now = now._replace(key=longest.key)
     row = next((row for row in view.rows if row.key == now.key), None)
-    detail = data.attributes(view.trace_id, row.span_id) if row else Attributes(())
+    detail = data.ask(trace.attributes, view.trace_id, row.span_id) if row else Attributes(())
     waterfall(name, view, now, detail)
 
 
