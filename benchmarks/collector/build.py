@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.collector.bar import DAY_NS
+from benchmarks.collector.bench import DAY_NS
 from benchmarks.collector.disk import compact, day_files
 from benchmarks.collector.payload import Payload
 

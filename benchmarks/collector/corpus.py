@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.collector.bar import Bar, Bench
+from benchmarks.bars import Bar
+from benchmarks.collector.bench import Bench
 
 _ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import duckdb
-from benchmarks.collector.bar import Bar, Bench
+from benchmarks.bars import Bar
+from benchmarks.collector.bench import Bench
 from benchmarks.collector.load import Order
 from benchmarks.collector.payload import Payload
 from benchmarks.collector.process import collecting

@@ -10,7 +10,8 @@ import time
 from threading import Thread
 
 import numpy as np
-from benchmarks.collector.bar import Bar, Bench
+from benchmarks.bars import Bar
+from benchmarks.collector.bench import Bench
 from benchmarks.collector.load import Connection, Order
 from benchmarks.collector.payload import Payload
 from benchmarks.collector.process import Collector, collecting

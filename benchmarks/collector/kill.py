@@ -18,7 +18,8 @@ from threading import Event, Thread
 from typing import Any
 
 import grpc
-from benchmarks.collector.bar import Bar, Bench
+from benchmarks.bars import Bar
+from benchmarks.collector.bench import Bench
 from benchmarks.collector.load import Connection, GrpcConnection
 from benchmarks.collector.payload import Payload
 from benchmarks.collector.process import Collector, collecting, wait_until

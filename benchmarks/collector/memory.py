@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.collector.bar import Bar, Bench, measure
+from benchmarks.bars import Bar
+from benchmarks.collector.bench import Bench, measure
 from benchmarks.collector.load import Order
 from benchmarks.collector.process import collecting
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
-from benchmarks.collector.bar import Bar, Bench
+from benchmarks.bars import Bar
+from benchmarks.collector.bench import Bench
 from benchmarks.collector.load import Order, Sent
 from benchmarks.collector.process import Tree, serving, wait_until
 from benchmarks.collector.throughput import rates

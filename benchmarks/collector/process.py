@@ -19,6 +19,8 @@ import httpx
 _MIB = 1 << 20
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _READY_S = 120.0
+_IDLE_CPU_S = 0.1
+"""Of one second."""
 
 
 class Tree:
@@ -174,6 +176,16 @@ class Collector:
         wait_until(
             lambda: self.metric("longpole_dirty_traces") == 0, "roll-ups done", timeout_s, 0.5
         )
+
+    def wait_idle(self, timeout_s: float = 300) -> None:
+        """Until it uses next to no CPU: on a new machine its loops are being compiled."""
+
+        def is_idle() -> bool:
+            before = self.tree.cpu_s()
+            time.sleep(1)
+            return self.tree.cpu_s() - before < _IDLE_CPU_S
+
+        wait_until(is_idle, "nothing left to compile", timeout_s, 0)
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -14,7 +14,8 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 import numpy as np
-from benchmarks.collector.bar import DAY_NS, Bar, Bench
+from benchmarks.bars import Bar
+from benchmarks.collector.bench import DAY_NS, Bench
 from benchmarks.collector.build import NUM_DAYS, build
 from benchmarks.collector.load import Order
 from benchmarks.collector.mix import Params, ask

@@ -6,7 +6,8 @@ import time
 from threading import Event, Thread
 
 import numpy as np
-from benchmarks.collector.bar import DAY_NS, Bar, Bench, info
+from benchmarks.bars import Bar, info
+from benchmarks.collector.bench import DAY_NS, Bench
 from benchmarks.collector.load import Order
 from benchmarks.collector.mix import ask
 from benchmarks.collector.process import Collector, collecting

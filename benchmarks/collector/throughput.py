@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from benchmarks.collector.bar import Bar, Bench, Cost, info, measure
+from benchmarks.bars import Bar, info
+from benchmarks.collector.bench import Bench, Cost, measure
 from benchmarks.collector.load import Order
 from benchmarks.collector.payload import SPANS_PER_TRACE
 from benchmarks.collector.process import Collector, collecting
@@ -90,6 +91,7 @@ def _warm(bench: Bench, per_body: int) -> Iterator[Collector]:
         sent = bench.loader.send(Order(_door(collector), num_spans, per_body, seed=9))
         collector.wait_stored(sent.num_spans)
         collector.wait_settled()
+        collector.wait_idle()
         yield collector
 
 

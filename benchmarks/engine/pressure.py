@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.engine.bar import Bar, Bench
+from benchmarks.bars import Bar
+from benchmarks.engine.bench import Bench
 from benchmarks.engine.driver import Driver, words
 
 from longpole_engine.config import Preemption
@@ -35,7 +36,7 @@ def overload(bench: Bench) -> list[Bar]:
         "overloaded_tokens_s": over,
         "refused": num_refused,
     }
-    return [Bar("overload goodput / peak", over / peak, ">=", 0.9, sides)]
+    return [Bar("overload goodput / peak", over / peak, "x", ">=", 0.9, sides)]
 
 
 def _served(driver: Driver, gap_s: float, seconds: float) -> tuple[float, int]:
@@ -86,6 +87,6 @@ def pool(bench: Bench) -> list[Bar]:
     sides: dict[str, float | str] = {f"{name}_s": span for name, span in spans.items()}
     sides |= {f"{name}_put_back": num for name, num in put_back.items()}
     return [
-        Bar(f"40 % of pages, {name}", spans["all"] / spans[name], ">=", 0.6, sides)
+        Bar(f"40 % of pages, {name}", spans["all"] / spans[name], "x", ">=", 0.6, sides)
         for name in ("recompute", "swap")
     ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import torch
-from benchmarks.engine.bar import Bar, Bench
+from benchmarks.bars import Bar
+from benchmarks.engine.bench import Bench
 
 from longpole_engine.config import EngineConfig, KvFormat, Numerics, Weights
 from longpole_engine.kv.pool import num_pages
@@ -62,7 +63,7 @@ def quality(bench: Bench) -> list[Bar]:
         ("int8 keys and values", 1.01, Weights.FP32, KvFormat.INT8, Numerics.INVARIANT),
     ):
         found = _perplexity(bench, tokens, weights, kv_format, numerics)
-        bars.append(Bar(f"{name} / fp32", found / exact, "<=", need, {**sides, name: found}))
+        bars.append(Bar(f"{name} / fp32", found / exact, "x", "<=", need, {**sides, name: found}))
     return bars
 
 

@@ -8,7 +8,8 @@ from random import Random
 from statistics import median, quantiles
 
 import torch
-from benchmarks.engine.bar import Bar, Bench
+from benchmarks.bars import Bar
+from benchmarks.engine.bench import Bench
 from benchmarks.engine.driver import Driver, words
 from torch import Tensor
 from torch.nn import functional
@@ -52,7 +53,7 @@ def paged(bench: Bench) -> list[Bar]:
 
     first, second = _in_turns(bench, step_paged, step_plain)
     sides: dict[str, float | str] = {"paged_ms": first / 16e-3, "contiguous_ms": second / 16e-3}
-    return [Bar("paged / contiguous", first / second, "<=", 1.25, sides)]
+    return [Bar("paged / contiguous", first / second, "x", "<=", 1.25, sides)]
 
 
 class _Plain:
@@ -95,7 +96,7 @@ def prefix(bench: Bench) -> list[Bar]:
             found.append(driver.ttft_s(name))
     hit, miss = median(hits), median(misses)
     sides: dict[str, float | str] = {"hit_ms": hit * 1e3, "miss_ms": miss * 1e3}
-    return [Bar("ttft hit / miss", hit / miss, "<=", 0.15, sides)]
+    return [Bar("ttft hit / miss", hit / miss, "x", "<=", 0.15, sides)]
 
 
 def chunks(bench: Bench) -> list[Bar]:
@@ -118,8 +119,8 @@ def chunks(bench: Bench) -> list[Bar]:
     gaps_ms: dict[str, float | str] = {"on_p99_ms": on * 1e3, "off_p99_ms": off * 1e3}
     firsts: dict[str, float | str] = {"on_ttft_s": ttft_on, "off_ttft_s": ttft_off}
     return [
-        Bar("itl p99 chunked / whole", on / off, "<=", 0.15, gaps_ms),
-        Bar("long ttft chunked / whole", ttft_on / ttft_off, "<=", 1.2, firsts),
+        Bar("itl p99 chunked / whole", on / off, "x", "<=", 0.15, gaps_ms),
+        Bar("long ttft chunked / whole", ttft_on / ttft_off, "x", "<=", 1.2, firsts),
     ]
 
 
@@ -140,7 +141,7 @@ def batching(bench: Bench) -> list[Bar]:
     }
     sides["answers_that_differ"] = sum(one != other for one, other in pairs)
     gain = spans[Batching.STATIC] / spans[Batching.CONTINUOUS]
-    return [Bar("continuous / static", gain, ">=", 1.5, sides)]
+    return [Bar("continuous / static", gain, "x", ">=", 1.5, sides)]
 
 
 def share(bench: Bench) -> list[Bar]:
@@ -159,7 +160,7 @@ def share(bench: Bench) -> list[Bar]:
             if mark.part in (Part.PREFILL, Part.DECODE, Part.SAMPLE):
                 inside_ns += mark.end_ns - start_ns
     sides: dict[str, float | str] = {"total_s": total, "model_and_sampler_s": inside_ns / 1e9}
-    return [Bar("scheduler share of a step", 1 - inside_ns / 1e9 / total, "<=", 0.05, sides)]
+    return [Bar("scheduler share of a step", 1 - inside_ns / 1e9 / total, "x", "<=", 0.05, sides)]
 
 
 def invariant(bench: Bench) -> list[Bar]:
@@ -189,7 +190,7 @@ def invariant(bench: Bench) -> list[Bar]:
     for name, job, need in (("decode", decode, 0.8), ("prefill", prefill, 0.55)):
         fast, exact = _in_turns(bench, job(made[Numerics.FAST]), job(made[Numerics.INVARIANT]))
         sides: dict[str, float | str] = {"fast_s": fast, "invariant_s": exact}
-        bars.append(Bar(f"{name} fast / invariant", fast / exact, ">=", need, sides))
+        bars.append(Bar(f"{name} fast / invariant", fast / exact, "x", ">=", need, sides))
     return bars
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks.engine.bar import Bar, Bench
+from benchmarks.bars import Bar
+from benchmarks.engine.bench import Bench
 from benchmarks.engine.driver import Driver
 
 from longpole_engine.config import Speculation
@@ -48,10 +49,12 @@ def speculation(bench: Bench) -> list[Bar]:
         seconds, sides = _compare(bench, questions)
         best = min(value for key, value in seconds.items() if key.startswith("fixed"))
         bars.append(
-            Bar(f"speculation, {name}", seconds["off"] / seconds["dynamic"], ">=", need, sides)
+            Bar(f"speculation, {name}", seconds["off"] / seconds["dynamic"], "x", ">=", need, sides)
         )
         best = min(best, seconds["off"])
-        bars.append(Bar(f"chosen / best fixed, {name}", best / seconds["dynamic"], ">=", 0.97, {}))
+        bars.append(
+            Bar(f"chosen / best fixed, {name}", best / seconds["dynamic"], "x", ">=", 0.97, {})
+        )
     return bars
 
 
@@ -62,7 +65,7 @@ def batches(bench: Bench) -> list[Bar]:
         questions = [f"{CHATS[n % 3]} Answer number {n}." for n in range(num)]
         seconds, sides = _compare(bench, questions, is_together=True, kinds=("off", "dynamic"))
         value = seconds["off"] / seconds["dynamic"]
-        bars.append(Bar(f"speculation, {num} chats at once", value, ">=", 0.95, sides))
+        bars.append(Bar(f"speculation, {num} chats at once", value, "x", ">=", 0.95, sides))
     return bars
 
 
@@ -70,7 +73,7 @@ def early_exit(bench: Bench) -> list[Bar]:
     """Self-speculation with four fifths of the layers: what a poor draft costs."""
     seconds, sides = _compare(bench, CHATS[:1], kinds=("off", "self_3", "self_dynamic"))
     value = seconds["off"] / seconds["self_dynamic"]
-    return [Bar("early exit, chosen length, chat", value, "", 0, sides)]
+    return [Bar("early exit, chosen length, chat", value, "x", "", 0, sides)]
 
 
 _KINDS: Final[dict[str, dict[str, object]]] = {

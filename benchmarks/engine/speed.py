@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.engine.bar import Bar, Bench
+from benchmarks.bars import Bar
+from benchmarks.engine.bench import Bench
 
 _ROOT: Final = Path(__file__).parents[2]
 _ROWS: Final = (1, 4, 8)
@@ -74,11 +75,11 @@ def speed(bench: Bench) -> list[Bar]:
         for job, need in {**needs, "prefill_256": peer.prefill}.items():
             mine, theirs = best["int4"][job], best[name][job]
             shown: dict[str, float | str] = {"ours_ms": mine, f"{name}_ms": theirs}
-            bars.append(Bar(f"{job} / {name}", theirs / mine, ">=", need, shown))
+            bars.append(Bar(f"{job} / {name}", theirs / mine, "x", ">=", need, shown))
     ours = best["int4"]
     for rows, need in ((4, 3.0), (8, 2.5)):
         gain = rows * ours["decode_1"] / ours[f"decode_{rows}"]
-        bars.append(Bar(f"batch_{rows} / batch_1", gain, ">=", need, dict(ours)))
+        bars.append(Bar(f"batch_{rows} / batch_1", gain, "x", ">=", need, dict(ours)))
     return bars
 
 
@@ -108,7 +109,7 @@ def floor(bench: Bench) -> list[Bar]:
         "floor_ms": floor_ms,
         "step_ms": step_ms,
     }
-    return [Bar("int8 share of floor", floor_ms / step_ms, ">=", 0.30, sides)]
+    return [Bar("int8 share of floor", floor_ms / step_ms, "x", ">=", 0.30, sides)]
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
-from benchmarks.engine.bar import Bar, Bench
+from benchmarks.bars import Bar
+from benchmarks.engine.bench import Bench
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
@@ -52,7 +53,7 @@ def telemetry(bench: Bench) -> list[Bar]:
         "on_tokens_per_cpu_s": best[True],
         "off_tokens_per_cpu_s": best[False],
     }
-    return [Bar("throughput telemetry on / off", best[True] / best[False], ">=", 0.97, sides)]
+    return [Bar("throughput telemetry on / off", best[True] / best[False], "x", ">=", 0.97, sides)]
 
 
 def _no_mark(_: Part) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import anthropic
 import openai
-from benchmarks.collector.bar import Bar
+from benchmarks.bars import Bar
 from benchmarks.sdk import script
 from benchmarks.sdk.bench import Bench
 

@@ -18,7 +18,7 @@ from socket import socket
 from statistics import median
 from typing import Any
 
-from benchmarks.collector.bar import Bar
+from benchmarks.bars import Bar
 from benchmarks.sdk.bench import Bench
 from benchmarks.sdk.environment import ROOT
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from benchmarks.collector.bar import Bar
+from benchmarks.bars import Bar
 from benchmarks.sdk import script
 from benchmarks.sdk.bench import Bench
 from benchmarks.sdk.environment import Unavailable, run_in

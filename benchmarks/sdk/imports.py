@@ -9,7 +9,7 @@ import subprocess
 import sys
 from statistics import median
 
-from benchmarks.collector.bar import Bar
+from benchmarks.bars import Bar
 from benchmarks.sdk.bench import Bench
 from benchmarks.sdk.environment import ROOT
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any, NamedTuple
 
-from benchmarks.collector.bar import Bar, info
+from benchmarks.bars import Bar, info
 from benchmarks.sdk.bench import Bench
 from benchmarks.sdk.environment import Unavailable, run_in
 from benchmarks.sdk.libraries import LIBRARIES, OURS

@@ -40,6 +40,7 @@ _MEANINGS: Final = {
     400: "not such a request, or a statement that cannot be answered",
     401: "a key is needed, or this one is not known",
     403: "the key is for something else, or the Host header is not known",
+    404: "nothing of that name",
     408: "the body did not arrive in time",
     413: "the body is too large",
     429: "too much is going on: come again",

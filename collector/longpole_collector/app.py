@@ -15,6 +15,7 @@ import uvicorn
 from longpole.errors import UsageError
 from longpole.vocab import Rollup
 from longpole_collector.admin import add_admin
+from longpole_collector.admin_state import add_state
 from longpole_collector.api import create_api
 from longpole_collector.asgi import Receive, Scope, Send, is_host_allowed, respond_json
 from longpole_collector.doors import Door
@@ -75,6 +76,7 @@ class Collector:
         )
         self._api = create_api(http, self._queries, body_timeout_s=timeout_s)
         add_admin(self._api, http)
+        add_state(self._api, http, settings, self._watching)
 
     @property
     def url(self) -> str:

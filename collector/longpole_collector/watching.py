@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from longpole.errors import LongpoleError
 from longpole.family import load
@@ -43,6 +43,17 @@ class Watch(Protocol):
 
     def prometheus(self) -> str:
         """What it has to say on ``/metrics``: Prometheus text, ended by a line's end."""
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """A watch that readers of its project may ask, too."""
+
+    def answer(self, asked: str) -> dict[str, Any] | None:
+        """The document of that name, as ``alerts``; ``None`` if it has no such.
+
+        Asked from any thread while the watch runs; holds no secret.
+        """
 
 
 Begin = Callable[[Seat], Watch | None]
@@ -81,6 +92,14 @@ class Watching:
                 _log.error("project '%s' is not watched: %s", seat.project, error)
         self._running[seat.project] = found
         return [watch.prometheus for watch in found]
+
+    def answer(self, project: str, asked: str) -> dict[str, Any] | None:
+        """The document of that name that a project's watches have; ``None`` if none has it."""
+        for watch in self._running.get(project, ()):
+            found = watch.answer(asked) if isinstance(watch, Answering) else None
+            if found is not None:
+                return found
+        return None
 
     def stop(self) -> None:
         """End all of them."""

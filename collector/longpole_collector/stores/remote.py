@@ -67,6 +67,19 @@ class RemoteReader:
             raise BadInput(message)
         raise Unreachable(f"{self._url} answered {response.status_code}: {message}")
 
+    def get(self, path: str) -> httpx.Response:
+        """What another path of the collector answers, whatever its status.
+
+        Raises:
+            Unreachable: no collector answers.
+        """
+        try:
+            return self._client.get(self._url + path)
+        except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as error:
+            raise Unreachable(
+                f"no collector answers at {self._url} ({error or type(error).__name__})"
+            ) from error
+
     def close(self) -> None:
         """Close the connection; later calls raise ``Unreachable``."""
         self._client.close()

@@ -1,4 +1,4 @@
-"""What a bar is, and what the measurements share."""
+"""What the measurements share."""
 
 from __future__ import annotations
 
@@ -13,36 +13,6 @@ from benchmarks.collector.load import Loader, Order, Sent
 from benchmarks.collector.process import Collector
 
 DAY_NS = 86_400 * 1_000_000_000
-
-
-class Bar(NamedTuple):
-    """One line of the table."""
-
-    name: str
-    value: float
-    unit: str
-    relation: str
-    """``>=``, ``<=``, ``<``, ``==``, or empty where nothing is asked."""
-    need: float
-    sides: dict[str, float | str]
-    """What the value was made of, each with its unit in its name."""
-
-    @property
-    def is_met(self) -> bool | None:
-        """Whether the value passes; ``None`` where nothing is asked."""
-        if not self.relation:
-            return None
-        return {
-            ">=": self.value >= self.need,
-            "<=": self.value <= self.need,
-            "<": self.value < self.need,
-            "==": self.value == self.need,
-        }[self.relation]
-
-
-def info(name: str, value: float, unit: str, sides: dict[str, float | str]) -> Bar:
-    """A figure that nothing is asked of."""
-    return Bar(name, value, unit, "", 0.0, sides)
 
 
 @dataclass

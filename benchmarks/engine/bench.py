@@ -1,33 +1,14 @@
-"""What a bar is, and what the measurements share."""
+"""What the measurements share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from longpole_engine.models.checkpoint import Checkpoint
-
-
-class Bar(NamedTuple):
-    """One line of the table: a value, what is asked of it, and what it was made of."""
-
-    name: str
-    value: float
-    relation: str
-    """``>=``, ``<=``, or empty where nothing is asked."""
-    need: float
-    sides: dict[str, float | str]
-    """Each with its unit in its name."""
-
-    @property
-    def is_met(self) -> bool | None:
-        """Whether the value passes; ``None`` where nothing is asked."""
-        if not self.relation:
-            return None
-        return self.value >= self.need if self.relation == ">=" else self.value <= self.need
 
 
 @dataclass
