@@ -34,6 +34,11 @@ def clean(text: str) -> str:
     return text
 
 
+def kinds() -> tuple[str, ...]:
+    """What :func:`clean` takes out."""
+    return tuple(rule.name for rule in _rules())
+
+
 def _replacement(rule: _Rule) -> Callable[[re.Match[str]], str]:
     def replace(match: re.Match[str]) -> str:
         if rule.is_real is None:
