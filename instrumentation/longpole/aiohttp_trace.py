@@ -54,7 +54,7 @@ async def _reused(session: Any, context: Any, nothing: Any) -> None:
 def _trace(event: str) -> None:
     record = _sender()
     if record is not None:
-        record.exchange.trace(event, None)
+        record.exchange.trace(event, {})
 
 
 def _sender() -> Record | None:

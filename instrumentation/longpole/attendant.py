@@ -17,7 +17,7 @@ class Attendant:
     def __init__(self) -> None:
         self._start_lock = threading.Lock()
         self._jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
-        self._is_running = False
+        self.is_running = False
 
     def put(self, job: Callable[[], object]) -> None:
         """Have ``job`` run soon; never blocks."""
@@ -25,12 +25,12 @@ class Attendant:
 
     def start(self) -> None:
         """Start the thread unless it runs; the child of a fork has an attendant of its own."""
-        if self._is_running:
+        if self.is_running:
             return
         with self._start_lock:
-            if not self._is_running:
+            if not self.is_running:
                 threading.Thread(target=self._work, name="longpole", daemon=True).start()
-                self._is_running = True
+                self.is_running = True
 
     def run(self, job: Callable[[], object], timeout_s: float) -> bool:
         """Run ``job`` and wait; ``False`` if it did not finish in time."""
@@ -48,7 +48,7 @@ class Attendant:
             while True:
                 self._do(self._jobs.get())
         finally:
-            self._is_running = False
+            self.is_running = False
 
     def _do(self, job: Callable[[], object]) -> None:
         try:

@@ -23,6 +23,7 @@ from opentelemetry.trace import TracerProvider as AnyProvider
 from longpole import health, settings
 from longpole.attendant import Attendant
 from longpole.call import AttributeValue
+from longpole.forks import loading
 from longpole.vocab import keys
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class Stats:
 attendant = Attendant()
 open_calls: set[Callable[[], None]] = set()
 """How to end each model call that is still running, for the end of the process."""
+
+process: object = object()
+"""Another one in the child of a fork."""
 
 _lock = threading.RLock()
 _own: "TracerProvider | NoOpTracerProvider | None" = None
@@ -148,11 +152,19 @@ def start_span(
         context: the parent's.
         start_ns: Unix epoch nanoseconds.
     """
-    return tracer().start_span(name, context, kind, attributes, start_time=start_ns)
+    made_by = tracer()
+    if not _is_told_later(made_by):
+        return made_by.start_span(name, context, kind, attributes, start_time=start_ns)
+    span = made_by.start_span(name, context, kind, start_time=start_ns)
+    complete(
+        span,
+        {key: tuple(each) if type(each) is list else each for key, each in attributes.items()},
+    )
+    return span
 
 
 def complete(span: Span, attributes: Mapping[str, AttributeValue]) -> None:
-    """Add what the end of a call tells: strings, numbers and sequences of them.
+    """Add strings, numbers and tuples of them to a span that records.
 
     OpenTelemetry's own way cleans each value and locks for it, which was a fifth of what a call
     costs. Values of ours are clean, so where nothing has to be shortened or dropped they go in at
@@ -162,14 +174,38 @@ def complete(span: Span, attributes: Mapping[str, AttributeValue]) -> None:
     if (
         type(held) is BoundedAttributes
         and held.max_value_len is None
-        and (held.maxlen is None or len(held) + len(attributes) <= held.maxlen)
-        and span.is_recording()
+        and (held.maxlen is None or len(held._dict) + len(attributes) <= held.maxlen)
     ):
-        held._dict.update(
-            {key: tuple(each) if type(each) is list else each for key, each in attributes.items()}
-        )
+        held._dict.update(attributes)
     else:
         span.set_attributes(attributes)
+
+
+_looked_at: tuple[object, object, bool] | None = None
+
+
+def _is_told_later(made_by: Any) -> bool:
+    """Nobody looks at a span's attributes when it starts, so they may go in at once after that.
+
+    So it is with OpenTelemetry's own samplers and exporting processors.
+    """
+    global _looked_at  # noqa: PLW0603 - a cache
+    sampler = getattr(made_by, "sampler", None)
+    processors = getattr(getattr(made_by, "span_processor", None), "_span_processors", None)
+    known = _looked_at
+    if known is not None and known[0] is sampler and known[1] is processors:
+        return known[2]
+    is_blind = False
+    if sampler is not None and isinstance(processors, tuple):
+        from opentelemetry.sdk.trace import export, sampling
+
+        is_blind = sampler in (sampling.DEFAULT_ON, sampling.ALWAYS_ON) and all(
+            type(processor).on_start
+            in (export.BatchSpanProcessor.on_start, export.SimpleSpanProcessor.on_start)
+            for processor in processors
+        )
+    _looked_at = (sampler, processors, is_blind)
+    return is_blind
 
 
 def flush(timeout_s: float = FLUSH_TIMEOUT_S) -> bool:
@@ -215,7 +251,8 @@ def close(timeout_s: float = EXIT_TIMEOUT_S) -> None:
 def warm() -> None:
     """Load what the first span needs, so that the first model call does not pay for it."""
     settings.current()
-    import_module("opentelemetry.sdk.trace.export")
+    with loading():
+        import_module("opentelemetry.sdk.trace.export")
 
 
 def force(provider: AnyProvider | None) -> AnyProvider | None:
@@ -233,7 +270,8 @@ def _own_provider() -> "TracerProvider | NoOpTracerProvider":
     with _lock:
         if _own is None:
             try:
-                _own = _build()
+                with loading():
+                    _own = _build()
             except Exception as error:  # noqa: BLE001 - counted; the application goes on untraced
                 health.swallow("set-up", error)
                 _own = NoOpTracerProvider()
@@ -279,9 +317,9 @@ def _nothing() -> bool:
 
 
 def _after_fork() -> None:
-    """The child has none of our threads, and its parent ends the calls that were running."""
-    global attendant, _lock  # noqa: PLW0603 - both may be mid-use in the parent
-    attendant = Attendant()
+    """The child has none of our threads, and its parent ends what was running."""
+    global attendant, process, _lock  # noqa: PLW0603 - threads of the parent may be using them
+    attendant, process = Attendant(), object()
     _lock = threading.RLock()
     open_calls.clear()
     health.reset()

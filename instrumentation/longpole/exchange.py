@@ -4,16 +4,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
+from longpole import health
 from longpole.call import AttributeValue
 from longpole.vocab import keys
 
 NO_ANSWER = "no_answer"
 _NS_PER_S = 1e9
-_OPENS = ("connection.connect_tcp", "connection.start_tls", "connection.connect_unix_socket")
+_OPENS = (
+    *("connection.connect_tcp", "connection.start_tls", "connection.connect_unix_socket"),
+    *("proxy.start_tls", "socks.connect_tcp", "socks.setup_socks5_connection", "socks.start_tls"),
+)
+_STEPS = {f"{what}.{when}": when for what in _OPENS for when in ("started", "complete", "failed")}
+"""How httpcore names the steps that open a connection."""
 
 
 class Exchange:
     """The HTTP side of one call, told by the hooks of its client's HTTP layer.
+
+    ``plain`` are the extensions of a request without TLS, for the trace to leave them once the
+    connection is open.
 
     Moments are nanoseconds of the monotonic clock of :class:`longpole.call.Call`.
     """
@@ -21,11 +30,11 @@ class Exchange:
     __slots__ = (
         "_headers",
         "_opening_ns",
-        "_started_ns",
         "answered_ns",
         "is_new_connection",
         "is_redirected",
         "opened_ns",
+        "plain",
         "request_bytes",
         "server",
         "starts_ns",
@@ -41,6 +50,7 @@ class Exchange:
         self.opened_ns = 0
         self.request_bytes: int | None = None
         self.server: tuple[str, int | None] = ("", None)
+        self.plain: dict[str, Any] | None = None
         self._opening_ns = 0
         self._headers: dict[bytes, bytes] = {}
 
@@ -56,29 +66,42 @@ class Exchange:
         if not self.starts_ns:
             self.attempt(at_ns)
         self.statuses[-1], self.answered_ns[-1] = status, at_ns
-        self._headers = {
-            lower: value for name, value in headers if (lower := name.lower()) in _WANTED
-        }
+        self._headers = found = {}
+        for name, value in headers:
+            lower = name.lower()
+            if lower in _WANTED:
+                found[lower] = value
 
     def trace(self, event: str, info: Any) -> None:
-        """A step of the connection (the ``trace`` extension of httpcore)."""
-        what, _, when = event.rpartition(".")
-        if what in _OPENS:
-            self.is_new_connection = True
-            if when == "started":
-                self._opening_ns = perf_counter_ns()
-            else:
-                self.opened_ns += perf_counter_ns() - self._opening_ns
-        elif self.is_new_connection is None and what.endswith("send_request_headers"):
-            self.is_new_connection = False
+        """A step of the connection (the ``trace`` extension of httpcore).
+
+        Once the request is on its way the connection has no more to tell, and each further step
+        would cost: the request is traced no longer.
+        """
+        try:
+            when = _STEPS.get(event)
+            if when is not None:
+                self.is_new_connection = True
+                if when == "started":
+                    self._opening_ns = perf_counter_ns()
+                else:
+                    self.opened_ns += perf_counter_ns() - self._opening_ns
+                    if self.plain is not None:  # there is no TLS to come
+                        self.plain.pop("trace", None)
+                        self.plain = None
+            elif event.endswith(".send_request_headers.started"):
+                if self.is_new_connection is None:
+                    self.is_new_connection = False
+                getattr(info.get("request"), "extensions", {}).pop("trace", None)
+        except Exception as error:  # noqa: BLE001 - counted; the request goes on
+            health.swallow("trace", error)
 
     async def trace_async(self, event: str, info: Any) -> None:
         """The same for an async client."""
         self.trace(event, info)
 
-    def attributes(self, start_ns: int) -> dict[str, AttributeValue]:
-        """By vocabulary key, for a call that was made at ``start_ns``; unknowns left out."""
-        found: dict[str, AttributeValue] = {}
+    def describe(self, found: dict[str, AttributeValue], start_ns: int) -> None:
+        """Add it by vocabulary key, for a call made at ``start_ns``; unknowns are left out."""
         if self.statuses and (status := self.statuses[-1]) is not None:
             found[keys.HTTP_STATUS] = status
         if self.request_bytes is not None:
@@ -88,14 +111,14 @@ class Exchange:
         if self.opened_ns:
             found[keys.CONNECTION_TIME] = self.opened_ns / _NS_PER_S
         if len(self.starts_ns) > 1:
-            found[keys.ATTEMPT_STATUS] = [
+            found[keys.ATTEMPT_STATUS] = tuple(
                 NO_ANSWER if status is None else str(status) for status in self.statuses
-            ]
-            found[keys.ATTEMPT_OFFSETS_US] = [(at - start_ns) // 1000 for at in self.starts_ns]
+            )
+            offsets = ((at - start_ns) // 1000 for at in self.starts_ns)
+            found[keys.ATTEMPT_OFFSETS_US] = tuple(offsets)
             found[keys.RETRY_WAIT] = _waited_ns(self.answered_ns, self.starts_ns) / _NS_PER_S
         if self._headers:
             _tell(self._headers, found)
-        return found
 
 
 def _waited_ns(answered_ns: Sequence[int | None], starts_ns: Sequence[int]) -> int:

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from longpole import health
+from longpole.forks import loading
 from longpole.settings import Settings
 
 WARN_EVERY_S = 60.0
@@ -141,14 +142,17 @@ class Exporter(SpanExporter):
 
     def _otlp(self) -> SpanExporter:
         if self._inner is None:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            with loading():
+                import netrc  # noqa: F401 - requests imports it with its first request
 
-            logging.getLogger(_OTEL_LOGGER).addFilter(_QUIET)
-            self._inner = OTLPSpanExporter(
-                endpoint=self._settings.traces_url,
-                headers=self._headers,
-                timeout=self._settings.timeout_s,
-            )
+                from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+                logging.getLogger(_OTEL_LOGGER).addFilter(_QUIET)
+                self._inner = OTLPSpanExporter(  # it imports too
+                    endpoint=self._settings.traces_url,
+                    headers=self._headers,
+                    timeout=self._settings.timeout_s,
+                )
         return self._inner
 
     def _after_fork(self) -> None:

@@ -55,7 +55,7 @@ def measured(
             raise
         finally:
             _left(record, *tokens)
-        return _followed(record, result)
+        return _followed(site, record, result)
 
     return measured_sync
 
@@ -78,7 +78,7 @@ async def _call_async(
         raise
     finally:
         _left(record, *tokens)
-    return _followed(record, result)
+    return _followed(site, record, result)
 
 
 def _send(original: Callable[..., Any], args: Any, kwargs: dict[str, Any], record: Record) -> Any:
@@ -117,7 +117,7 @@ def _begin(site: Site, args: Any, kwargs: Any, parent: otel.Context) -> Record |
 
 def _left(record: Record, token: Token[Record | None], attached: Token[otel.Context]) -> None:
     """The method has returned or raised: what was current before it is so again."""
-    record.kwargs, record.is_being_made = {}, False
+    record.kwargs, record.is_being_made, record.exchange.plain = {}, False, None
     release(attached)
     try:
         current.reset(token)
@@ -125,14 +125,14 @@ def _left(record: Record, token: Token[Record | None], attached: Token[otel.Cont
         health.count(health.internal_errors, "context left elsewhere")
 
 
-def _followed(record: Record, result: Any) -> Any:
+def _followed(site: Site, record: Record, result: Any) -> Any:
     """The method returned: follow its stream, or end the record with the whole result."""
     if record.is_raw or record.call.end_ns is not None:
         # The body is followed since its headers came, and may have been read.
         return enters(result, record)
     try:
         if record.call.is_streamed:
-            chunks = record.chunks_of(result)
+            chunks = site.method.chunks(result)
             if chunks is not None:
                 tap(chunks, record)
                 return result

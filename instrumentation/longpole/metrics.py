@@ -43,6 +43,11 @@ _known: "tuple[MeterProvider, _Instruments | None] | None" = None
 
 def are_wanted() -> bool:
     """The application has set a provider of meters."""
+    # Without one, each question goes through the environment: 10 us of a call. Where OpenTelemetry
+    # keeps the answer is its own affair, so it is asked where that is not found.
+    is_none_set = getattr(_internal, "_METER_PROVIDER", _internal) is None
+    if is_none_set and _known is not None and _known[1] is None:
+        return False
     return _instruments() is not None
 
 
@@ -67,11 +72,6 @@ def record(call: Call, attributes: Mapping[str, AttributeValue]) -> None:
 def _instruments() -> _Instruments | None:
     """Those of the provider in force; ``None`` while the application has set none."""
     global _known  # noqa: PLW0603 - a cache: making instruments is slow
-    # Without one, each question goes through the environment: 10 us of a call. Where OpenTelemetry
-    # keeps the answer is its own affair, so it is asked where that is not found.
-    is_none_set = getattr(_internal, "_METER_PROVIDER", _internal) is None
-    if is_none_set and _known is not None and _known[1] is None:
-        return None
     provider = metrics.get_meter_provider()
     if _known is None or _known[0] is not provider:
         is_real = hasattr(provider, "force_flush")  # neither the proxy nor the no-op one

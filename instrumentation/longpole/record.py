@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
 from longpole import emit, health, metrics, settings
-from longpole.call import AttributeValue, Call, Kind, StreamState
+from longpole.call import EMPTY, USAGE, AttributeValue, Call, Kind, StreamState
 from longpole.context import facts_of_call, is_cancel
 from longpole.exchange import Exchange
 from longpole.prompts import prompt_facts
@@ -50,14 +50,12 @@ class Record:
         "_attributes",
         "_epoch_ns",
         "_is_asked",
-        "_provider",
         "_read",
-        "_read_whole",
         "_server",
+        "_site",
         "_unwatch",
         "answer",
         "call",
-        "chunks_of",
         "context",
         "exchange",
         "is_being_made",
@@ -65,6 +63,7 @@ class Record:
         "is_raw",
         "kwargs",
         "last_ns",
+        "settings",
         "span",
     )
 
@@ -76,8 +75,7 @@ class Record:
         parent: Context,
     ) -> None:
         start_ns, self._epoch_ns = perf_counter_ns(), time_ns()
-        self._provider, self._read = site.provider, site.method.chunk
-        self._read_whole, self.chunks_of = site.method.response, site.method.chunks
+        self._site, self._read = site, site.method.chunk
         server, always = site.place()
         self._server = request.server or server
         self.call = Call(start_ns, is_streamed=request.is_streamed)
@@ -86,7 +84,7 @@ class Record:
         self.last_ns = start_ns
         self.is_raw, self.is_pulling, self.is_being_made = request.is_raw, False, True
         self._unwatch: Callable[[], None] | None = None
-        chosen = settings.current()
+        self.settings = chosen = settings.current()
         asking = request.asking if chosen.ask_usage and self._server not in _no_usage else None
         self._is_asked = asking is not None
         self.kwargs = kwargs if asking is None else asking
@@ -101,9 +99,7 @@ class Record:
         if chosen.capture_content or chosen.prefix_hashes:
             self._read_prompt(request, parent)
         name = f"{site.method.operation} {request.facts.get(keys.REQUEST_MODEL, '')}".rstrip()
-        self.span = emit.tracer().start_span(
-            name, parent, SpanKind.CLIENT, self._attributes, start_time=self._epoch_ns
-        )
+        self.span = emit.start_span(name, SpanKind.CLIENT, self._attributes, parent, self._epoch_ns)
         self.context = set_span_in_context(self.span, parent)
         emit.open_calls.add(self.abandoned)
 
@@ -117,7 +113,7 @@ class Record:
     def _read_prompt(self, request: Request, parent: Context) -> None:
         """What the application opted in to: the prompt's keyed hashes, its text, the answer's."""
         try:
-            is_captured = settings.current().capture_content
+            is_captured = self.settings.capture_content
             if is_captured:
                 from longpole.said import Said
 
@@ -136,7 +132,7 @@ class Record:
     def takes_back(self, error: BaseException) -> bool:
         """The server refused our wish for token counts: remember it and have the call go again."""
         try:
-            if not (self._is_asked and self._provider.rejects_usage(error)):
+            if not (self._is_asked and self._site.provider.rejects_usage(error)):
                 return False
             self._is_asked = False
             if self._server is not None and len(_no_usage) < MAX_SERVERS:
@@ -161,13 +157,13 @@ class Record:
     def arrived(self, chunk: Any) -> bool:
         """A chunk came; ``True`` if it exists only because we asked and must stay hidden."""
         self.last_ns = now_ns = perf_counter_ns()
-        kind = Kind.EMPTY
+        kind: Kind = EMPTY
         try:
             kind = self._read(chunk, self.answer)
             self.call.event(kind, now_ns)
         except Exception as error:  # noqa: BLE001 - counted; the application gets its chunk
             health.swallow("chunk", error)
-        if self._is_asked and kind is Kind.USAGE:
+        if self._is_asked and kind is USAGE:
             return True
         self.is_pulling = False
         return False
@@ -178,10 +174,13 @@ class Record:
 
     def ran_dry(self) -> None:
         """The stream has no more chunks."""
-        if self.answer.is_finished or self.answer.error_type is not None:
-            self._end(perf_counter_ns(), self._state_unless_finished(StreamState.ERROR))
+        now_ns, answer = perf_counter_ns(), self.answer
+        if answer.error_type is not None:
+            self._end(now_ns, StreamState.ERROR)
+        elif answer.is_finished:
+            self._end(now_ns, StreamState.COMPLETED)
         else:
-            self._end(perf_counter_ns(), StreamState.ERROR, INCOMPLETE)
+            self._end(now_ns, StreamState.ERROR, INCOMPLETE)
 
     def closed(self) -> None:
         """The HTTP response was closed; inside a pull that is the pull's own business."""
@@ -202,7 +201,7 @@ class Record:
         now_ns = perf_counter_ns()
         try:
             if not self.call.is_streamed:
-                self._read_whole(result, self.answer)
+                self._site.method.response(result, self.answer)
         except Exception as error:  # noqa: BLE001 - counted; times are kept
             health.swallow("response", error)
         self._end(now_ns, StreamState.ERROR if self.answer.error_type is not None else None)
@@ -211,7 +210,7 @@ class Record:
         """The call or its stream raised; a cancel by the application is no failure of the call."""
         now_ns = perf_counter_ns()
         try:
-            error_type = self._provider.error_type(error)
+            error_type = self._site.provider.error_type(error)
         except Exception as failure:  # noqa: BLE001 - counted
             health.swallow("error type", failure)
             error_type = type(error).__name__
@@ -234,29 +233,30 @@ class Record:
         try:
             if self._unwatch is not None:
                 self._unwatch()
-            self.call.use(self.answer.usage)
-            self.call.end(at_ns, state if self.call.is_streamed else None)
-            is_counted = metrics.are_wanted()
-            if is_counted or self.span.is_recording():
+            call, span = self.call, self.span
+            call.end(at_ns, state if call.is_streamed else None, self.answer.usage)
+            is_counted, is_recording = metrics.are_wanted(), span.is_recording()
+            if is_counted or is_recording:
                 found = self._found(error_type)
-                emit.complete(self.span, found)
+                if is_recording:
+                    emit.complete(span, found)
                 if is_counted:
-                    metrics.record(self.call, {**self._attributes, **found})
+                    metrics.record(call, {**self._attributes, **found})
             if state is StreamState.ERROR:
-                self.span.set_status(StatusCode.ERROR)
-            self.span.end(self._epoch_ns + at_ns - self.call.start_ns)
+                span.set_status(StatusCode.ERROR)
+            span.end(self._epoch_ns + at_ns - call.start_ns)
         except Exception as error:  # noqa: BLE001 - counted
             health.swallow("end", error)
 
     def _found(self, error_type: str | None) -> dict[str, AttributeValue]:
         """What the end of the call adds to the span."""
-        found = self.call.attributes(with_offsets=settings.current().chunk_offsets)
-        found.update(self.answer.attributes())
+        found = self.call.attributes(with_offsets=self.settings.chunk_offsets)
+        self.answer.describe(found)
         if self.answer.said is not None:
             found.update(_answered(self.answer))
         if error_type is not None:
             found[keys.ERROR_TYPE] = error_type
-        found.update(self.exchange.attributes(self.call.start_ns))
+        self.exchange.describe(found, self.call.start_ns)
         return found
 
 

@@ -18,9 +18,11 @@ def reported_cost(usage: Mapping[str, Any]) -> float | None:
     Args:
         usage: the record, as a map; what is nested may be maps or objects.
     """
-    cost = _dollars(_member(usage.get("cost"), "total_cost", usage.get("cost")))
+    said = usage.get("cost")
+    cost = None if said is None else _dollars(_member(said, "total_cost", said))
     if cost is None:
-        ticks = _dollars(usage.get("cost_in_usd_ticks"))
+        said = usage.get("cost_in_usd_ticks")
+        ticks = None if said is None else _dollars(said)
         return None if ticks is None else ticks / _TICKS_PER_USD
     if usage.get("is_byok") is not True:
         return cost

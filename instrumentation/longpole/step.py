@@ -58,6 +58,7 @@ class Step:
         self._token: Token[Context] | None = None
         self._start_ns = 0
         self._epoch_ns = 0
+        self._process = emit.process
 
     @property
     def span_id(self) -> str:
@@ -111,7 +112,7 @@ class Step:
     def begin(self) -> None:
         """Start the span and make :attr:`context`, the one for the code inside."""
         try:
-            self._is_over = False
+            self._is_over, self._process = False, emit.process
             self._start_ns, self._epoch_ns = perf_counter_ns(), time_ns()
             parent = with_facts(self._around(), spans=self._inherited)
             attributes = {**span_facts(parent), **self._attributes}
@@ -128,6 +129,9 @@ class Step:
 
     def finish(self, error: BaseException | None) -> None:
         """End the span; ``error`` is what left the code inside."""
+        if self._process is not emit.process:  # a fork inside: its parent ends the span
+            self._is_over = True
+            return
         try:
             self._conclude(error)
             if self._deadline_s is not None:

@@ -117,7 +117,8 @@ def tap(chunks: Chunks, record: Record) -> None:
         chunks: where the chunks are in what the library's method returned.
         record: of the call that returned it.
     """
-    emit.attendant.start()
+    if not emit.attendant.is_running:
+        emit.attendant.start()
     if chunks.name in ("__next__", "__anext__"):
         _exchange_class(chunks.holder, chunks.name, record)
         record.watch(_nothing)
@@ -142,10 +143,11 @@ def watch_close(response: Any, inner: Any, record: Any, *, is_async: bool) -> An
     """
     if response is None:
         return _nothing
-    name = "aclose" if is_async and hasattr(response, "aclose") else "close"
-    around = _around_async if name == "aclose" else _around
-    setattr(response, name, around(getattr(response, name), weakref.ref(inner), record))
-    return lambda: vars(response).pop(name, None)
+    if is_async and hasattr(response, "aclose"):
+        response.aclose = _around_async(response.aclose, weakref.ref(inner), record)
+        return lambda: vars(response).pop("aclose", None)
+    response.close = _around(response.close, weakref.ref(inner), record)
+    return lambda: vars(response).pop("close", None)
 
 
 def _nothing() -> None:

@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-from longpole import health, settings
+from longpole import health
 from longpole.body import follow
 from longpole.record import Record, current
 
@@ -152,15 +152,14 @@ def _tell(
 ) -> None:
     """Give a host that may know it the trace id, as W3C Trace Context writes it."""
     try:
-        policy = settings.current().propagate
+        policy = record.settings.propagate
         is_wanted = policy == "always" or (policy != "never" and is_private(host))
         if is_wanted and (is_untold or "traceparent" not in headers):
-            of = record.span.get_span_context()
-            if of.is_valid:
-                flags = int(of.trace_flags)
-                headers["traceparent"] = f"00-{of.trace_id:032x}-{of.span_id:016x}-{flags:02x}"
-                if of.trace_state:
-                    headers["tracestate"] = of.trace_state.to_header()
+            trace_id, span_id, _, flags, state, is_valid = record.span.get_span_context()
+            if is_valid:
+                headers["traceparent"] = f"00-{trace_id:032x}-{span_id:016x}-{int(flags):02x}"
+                if state:
+                    headers["tracestate"] = state.to_header()
     except Exception as error:  # noqa: BLE001 - counted; the request goes out as it was
         health.swallow("request hook", error)
 
@@ -193,7 +192,7 @@ def answered(
 
 # --- httpx and httpx2 --------------------------------------------------------------------------
 
-_connections: "WeakSet[Any]" = WeakSet()
+_connections: "set[ref[Any]]" = set()
 """Connections that have answered a recorded call, as long as their pools keep them."""
 _open_to: "dict[tuple[str, int | None], ref[Any]]" = {}
 """The last of them by host and port."""
@@ -205,38 +204,39 @@ def _hooks_for(http_client: Any) -> tuple[Any, Any]:
     return (_request_async, _response_async) if is_async else (_request, _response)
 
 
-def _request(request: Any) -> None:
-    record = current.get()
-    if record is not None and record.is_being_made and _sent(request, record):
-        request.extensions.setdefault("trace", record.exchange.trace)
-
-
 async def _request_async(request: Any) -> None:
-    record = current.get()
-    if record is not None and record.is_being_made and _sent(request, record):
-        request.extensions.setdefault("trace", record.exchange.trace_async)
+    _request(request, "trace_async")
 
 
-def _sent(request: Any, record: Record) -> bool:
-    """A request goes out; ``True`` where the connection's steps are to be traced.
+def _request(request: Any, trace: str = "trace") -> None:
+    """A request goes out; the steps of its connection are told to that method of an exchange.
 
-    Tracing costs about a tenth of a call, so it is left out while a connection to the host is
-    known to be open: the request most likely takes that one.
+    That costs about a tenth of a call, so it is left out while a connection to the host is known
+    to be open: the request most likely takes that one.
     """
-    num_bytes, is_told = None, False
-    for name, value in request.headers.raw:  # to ask for one by its name decodes them all
-        lower = name.lower()
-        if lower == b"content-length":
-            num_bytes = int(value) if value.isdigit() else None
-        elif lower == b"traceparent":
-            is_told = True
-    _attempt(record, num_bytes)
-    url = request.url
-    server = record.exchange.server = (url.host, url.port)
-    if not is_told:
-        _tell(request.headers, server[0], record, is_untold=True)
-    known = _open_to.get(server)
-    return known is None or known() is None
+    record = current.get()
+    if record is None or not record.is_being_made:
+        return
+    try:
+        num_bytes, is_told = None, False
+        for name, value in request.headers.raw:  # to ask for one by its name decodes them all
+            lower = name.lower()
+            if lower == b"content-length":
+                num_bytes = int(value) if value.isdigit() else None
+            elif lower == b"traceparent":
+                is_told = True
+        _attempt(record, num_bytes)
+        url, exchange = request.url, record.exchange
+        exchange.server = server = (url.host, url.port)
+        if not is_told:
+            _tell(request.headers, server[0], record, is_untold=True)
+        known = _open_to.get(server)
+        if known is None or known() is None:
+            extensions = request.extensions
+            extensions.setdefault("trace", getattr(exchange, trace))
+            exchange.plain = extensions if url.scheme == "http" else None
+    except Exception as error:  # noqa: BLE001 - counted; the request goes out
+        health.swallow("request hook", error)
 
 
 def _response(response: Any) -> None:
@@ -262,9 +262,9 @@ def _note_connection(response: Any, record: Record) -> None:
     known = _open_to.get(exchange.server)
     is_known = known is not None and known() is stream
     if exchange.is_new_connection is None:
-        exchange.is_new_connection = not is_known and stream not in _connections
+        exchange.is_new_connection = not is_known and ref(stream) not in _connections
     if not is_known:
-        _connections.add(stream)
+        _connections.add(ref(stream, _connections.discard))
         if len(_open_to) >= _MAX_OPEN:
             _open_to.clear()
         _open_to[exchange.server] = ref(stream)

@@ -109,7 +109,7 @@ def test_tokens_known_for_some_chunks_only_are_unknown() -> None:
 def test_attributes_are_seconds_and_leave_unknowns_out() -> None:
     found = stream(200, 400).attributes()
     assert found[keys.TIME_TO_FIRST_CONTENT] == 0.2
-    assert found[keys.CHUNK_OFFSETS_US] == [200_000, 400_000]
+    assert found[keys.CHUNK_OFFSETS_US] == (200_000, 400_000)
     assert found[keys.STREAM_STATE] == "completed"
     assert keys.INPUT_TOKENS not in found
     assert None not in found.values()
@@ -118,7 +118,7 @@ def test_attributes_are_seconds_and_leave_unknowns_out() -> None:
 
 def test_offsets_are_thinned_to_the_cap() -> None:
     offsets = stream(*range(MAX_OFFSETS * 2 + 1)).attributes()[keys.CHUNK_OFFSETS_US]
-    assert isinstance(offsets, list)
+    assert isinstance(offsets, tuple)
     assert len(offsets) <= MAX_OFFSETS
     assert offsets[0] == 0
 

@@ -262,18 +262,59 @@ def test_a_forked_child_sends_its_own_spans(collector: Collector) -> None:
         """
         import os, warnings, longpole
         warnings.simplefilter("ignore")  # Python 3.12 warns of forks where there are threads
-        with longpole.tool("parent"):
+        with longpole.tool("before"):
             pass
-        pid = os.fork()
+        with longpole.workflow("around"):
+            pid = os.fork()
+            if pid == 0:
+                with longpole.tool("child"):
+                    pass
         if pid == 0:
-            with longpole.tool("child"):
-                pass
-            os._exit(0 if longpole.flush(10) and longpole.stats().num_sent == 1 else 3)
+            os._exit(0 if longpole.flush(45) and longpole.stats().num_sent == 1 else 3)
         _, status = os.waitpid(pid, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         """,
         collector.url,
         LONGPOLE_SDK_EXPORT_DELAY_S="60",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(span.name for span in collector.spans()) == [
+        "execute_tool before",
+        "execute_tool child",
+        "invoke_workflow around",
+    ]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_the_exporter_is_being_loaded_leaves_a_child_that_works(
+    collector: Collector,
+) -> None:
+    done = run(
+        """
+        import os, sys, threading, time, warnings, longpole
+        warnings.simplefilter("ignore")
+        begun = threading.Event()
+
+        class Slow:
+            def find_spec(self, name, path=None, target=None):
+                if name == "requests.sessions":
+                    begun.set()
+                    time.sleep(0.2)
+
+        sys.meta_path.insert(0, Slow())
+        with longpole.tool("parent"):
+            pass
+        begun.wait()
+        pid = os.fork()
+        if pid == 0:
+            with longpole.tool("child"):
+                pass
+            os._exit(0 if longpole.flush(45) and longpole.stats().num_sent == 1 else 3)
+        _, status = os.waitpid(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        """,
+        collector.url,
+        LONGPOLE_SDK_EXPORT_DELAY_S="0.01",
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(span.name for span in collector.spans()) == [

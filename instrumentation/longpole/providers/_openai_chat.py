@@ -8,9 +8,9 @@ count (xAI), cache counts of their own (DeepSeek).
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from longpole.call import TEXT, Kind, Usage
+from longpole.call import EMPTY, REASONING, ROLE, TEXT, TOOL, UNKNOWN, USAGE, Kind, Usage
 from longpole.providers import _messages, _stainless
-from longpole.providers.base import Answer, Arguments, Prompt, Request, at_least_one, count
+from longpole.providers.base import Answer, Arguments, Prompt, Request, at_least_one, count, counts
 from longpole.reported import reported_cost
 from longpole.vocab import keys
 
@@ -70,8 +70,8 @@ def chunk(chunk: Any, answer: Answer) -> Kind:
     if answer.response_id is None or used is not None or not choices:
         _about(chunk, answer)
     if not choices:
-        return _without_choices(chunk, answer)
-    kind = Kind.EMPTY
+        return _without_choices(chunk, answer) if used is None else USAGE
+    kind: Kind = EMPTY
     for choice in choices:
         if choice.finish_reason is not None:
             answer.finish_reasons[getattr(choice, "index", None) or 0] = choice.finish_reason
@@ -83,19 +83,17 @@ def chunk(chunk: Any, answer: Answer) -> Kind:
             _messages.say_delta(delta, answer.said, getattr(choice, "index", None) or 0)
         if delta.content:
             kind = TEXT
-        elif kind is Kind.EMPTY or kind is Kind.ROLE:
+        elif kind is EMPTY or kind is ROLE:
             kind = other_kind(delta)
     return kind
 
 
 def _without_choices(chunk: Any, answer: Answer) -> Kind:
-    """Counts, or an error: the client raises that, a raw body holds it."""
-    if chunk.usage is not None:
-        return Kind.USAGE
+    """Nothing, or an error: the client raises that, a raw body holds it."""
     error = getattr(chunk, "error", None)
     if error is not None:
         answer.error_type = str(error.code or error.type or "error")
-    return Kind.EMPTY
+    return EMPTY
 
 
 def _about(chunk: Any, answer: Answer) -> None:
@@ -107,7 +105,8 @@ def _about(chunk: Any, answer: Answer) -> None:
     answer.service_tier = getattr(chunk, "service_tier", None) or answer.service_tier
     used = getattr(chunk, "usage", None)
     if used is not None:
-        answer.usage = answer.usage.merged(usage(used))
+        found = usage(used)
+        answer.usage = found if answer.usage is UNKNOWN else answer.usage.merged(found)
         note_cost(used, answer)
 
 
@@ -123,26 +122,28 @@ def other_kind(delta: Any) -> Kind:
     said = _members(delta)
     for name in _REASONING:
         if said.get(name):
-            return Kind.REASONING
+            return REASONING
     if said.get("refusal"):
         return TEXT
     for call in said.get("tool_calls") or ():
         if _is_called(getattr(call, "function", None)):
-            return Kind.TOOL
+            return TOOL
     function = said.get("function_call")
     if function is not None and _is_called(function):
-        return Kind.TOOL
+        return TOOL
     audio = said.get("audio")
     if audio is not None and (_part(audio, "data") or _part(audio, "transcript")):
         return TEXT  # what the user perceives
-    return Kind.ROLE if said.get("role") else Kind.EMPTY
+    return ROLE if said.get("role") else EMPTY
 
 
 def _members(model: Any) -> Any:
     """What a model holds, declared or not, to ``get``: asking it for what it lacks takes long."""
-    own, extra = getattr(model, "__dict__", None), getattr(model, "model_extra", None)
+    own = getattr(model, "__dict__", None)
     if not own:
+        extra = getattr(model, "model_extra", None)
         return {} if extra is None else extra
+    extra = getattr(model, "__pydantic_extra__", None)  # what the public name calls for
     return {**own, **extra} if extra else own
 
 
@@ -184,12 +185,12 @@ def _holds_prompts(prompt: Sequence[Any]) -> bool:
 
 def completion_chunk(chunk: Any, answer: Answer) -> Kind:
     """Read one chunk of a completion."""
-    choices = getattr(chunk, "choices", None) or ()
-    if answer.response_id is None or chunk.usage is not None or not choices:
+    choices, used = getattr(chunk, "choices", None), chunk.usage
+    if answer.response_id is None or used is not None or not choices:
         _about(chunk, answer)
     if not choices:
-        return _without_choices(chunk, answer)
-    kind = Kind.EMPTY
+        return _without_choices(chunk, answer) if used is None else USAGE
+    kind: Kind = EMPTY
     for choice in choices:
         reason = getattr(choice, "finish_reason", None)
         if reason is not None:
@@ -210,14 +211,11 @@ def usage(usage: Any) -> Usage:
 
     A host that counts reasoning beside the output shows it in the total.
     """
-    prompt = count(getattr(usage, "prompt_tokens", None))
-    completion = count(getattr(usage, "completion_tokens", None))
-    total = count(getattr(usage, "total_tokens", None))
+    prompt, completion, total = counts(usage, "prompt_tokens", "completion_tokens", "total_tokens")
     cached = written = reasoning = None
     inside_prompt = getattr(usage, "prompt_tokens_details", None)
     if inside_prompt is not None:
-        cached = count(getattr(inside_prompt, "cached_tokens", None))
-        written = count(getattr(inside_prompt, "cache_write_tokens", None))
+        cached, written = counts(inside_prompt, "cached_tokens", "cache_write_tokens")
     if cached is None:
         cached = count(_members(usage).get("prompt_cache_hit_tokens"))
     inside_output = getattr(usage, "completion_tokens_details", None)
@@ -225,10 +223,4 @@ def usage(usage: Any) -> Usage:
         reasoning = count(getattr(inside_output, "reasoning_tokens", None))
     if reasoning and prompt is not None and completion is not None:
         completion += reasoning if total == prompt + completion + reasoning else 0
-    return Usage(
-        input_tokens=prompt,
-        cached_input_tokens=cached,
-        cache_write_tokens=written,
-        output_tokens=completion,
-        reasoning_tokens=reasoning,
-    )
+    return Usage(prompt, cached, written, completion, reasoning)

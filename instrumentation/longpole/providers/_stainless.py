@@ -70,27 +70,20 @@ def request(
         num_choices: answers asked for.
         can_ask: the API counts the tokens of a stream when it is asked to.
     """
-    is_streamed, is_raw = body.get("stream") is True, _is_raw(kwargs)
+    is_streamed = body.get("stream") is True
     facts = asked(body.get("model"), max_tokens, body.get("temperature"), body.get("service_tier"))
-    # Who takes the raw response may read its bytes, and would meet the chunk we asked for.
-    asking = _asking(body, kwargs) if can_ask and is_streamed and not is_raw else None
-    read = None if prompt is None else partial(prompt, body)
-    return Request(facts, is_streamed, num_choices, is_raw, asking, read)
-
-
-def _asking(body: Mapping[str, Any], kwargs: Arguments) -> Arguments | None:
-    """The arguments with token counts asked for, unless the application decided itself."""
-    said = body.get("stream_options")
-    if said is not None and isinstance(said, A_DICT):
-        return None
-    return {**kwargs, "body": {**body, "stream_options": {"include_usage": True}}}
-
-
-def _is_raw(kwargs: Arguments) -> bool:
-    """``with_raw_response`` or ``with_streaming_response``: the HTTP response is handed out."""
+    # with_raw_response and with_streaming_response hand out the HTTP response.
     options = kwargs.get("options")
     headers = options.get("headers") if isinstance(options, A_DICT) else None
-    return bool(headers) and isinstance(headers, A_DICT) and _RAW_HEADER in headers
+    is_raw = bool(headers) and isinstance(headers, A_DICT) and _RAW_HEADER in headers
+    asking: Arguments | None = None
+    # Who takes the raw response may read its bytes, and would meet the chunk we asked for.
+    if can_ask and is_streamed and not is_raw:
+        said = body.get("stream_options")
+        if said is None or not isinstance(said, A_DICT):  # else the application decided itself
+            asking = {**kwargs, "body": {**body, "stream_options": {"include_usage": True}}}
+    read = None if prompt is None else partial(prompt, body)
+    return Request(facts, is_streamed, num_choices, is_raw, asking, read)
 
 
 def chunks(result: Any) -> Chunks | None:

@@ -5,12 +5,11 @@ of that package comes to ``wrap``, so it must not import the client library itse
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import itemgetter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from longpole.call import UNKNOWN, AttributeValue, Kind, Usage
+from longpole.call import UNKNOWN, AttributeValue, Kind
 from longpole.vocab import keys
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ Arguments = Mapping[str, Any]
 A_DICT = (dict, Mapping)
 """For ``isinstance``: what is a plain dict, as nearly all are, is told without asking its ABC."""
 
+_NUMBER = (int, float)
 _TOO_MANY = 1 << 53
 """The most that a number in JSON holds exactly."""
 
@@ -94,7 +94,6 @@ class Chunks(NamedTuple):
     response: Any = None
 
 
-@dataclass(slots=True)
 class Answer:
     """What a response said about itself, gathered chunk by chunk.
 
@@ -103,38 +102,53 @@ class Answer:
     ``None`` unless the application opted in.
     """
 
-    num_choices: int = 1
-    model: str | None = None
-    response_id: str | None = None
-    service_tier: str | None = None
-    error_type: str | None = None
-    finish_reasons: dict[int, str] = field(default_factory=dict)
-    usage: Usage = UNKNOWN
-    facts: dict[str, AttributeValue] = field(default_factory=dict)
-    said: "Said | None" = None
+    __slots__ = (
+        "error_type",
+        "facts",
+        "finish_reasons",
+        "model",
+        "num_choices",
+        "response_id",
+        "said",
+        "service_tier",
+        "usage",
+    )
+
+    def __init__(self, num_choices: int = 1) -> None:
+        self.num_choices = num_choices
+        self.model: str | None = None
+        self.response_id: str | None = None
+        self.service_tier: str | None = None
+        self.error_type: str | None = None
+        self.finish_reasons: dict[int, str] = {}
+        self.usage = UNKNOWN
+        self.facts: dict[str, AttributeValue] = {}
+        self.said: Said | None = None
 
     @property
     def is_finished(self) -> bool:
         """The model said that it is done."""
         return len(self.finish_reasons) >= self.num_choices
 
-    def attributes(self) -> dict[str, AttributeValue]:
-        """By vocabulary key, without usage; what was not said is left out."""
-        found: dict[str, AttributeValue] = {}
+    def describe(self, found: dict[str, AttributeValue]) -> None:
+        """Add it by vocabulary key, without usage; what was not said is left out."""
         if self.model is not None:
             found[keys.RESPONSE_MODEL] = self.model
         if self.response_id is not None:
             found[keys.RESPONSE_ID] = self.response_id
         if self.service_tier is not None:
             found[keys.SERVICE_TIER] = self.service_tier
-        if self.finish_reasons:
-            found[keys.FINISH_REASONS] = tuple(
-                map(itemgetter(1), sorted(self.finish_reasons.items()))
+        reasons = self.finish_reasons
+        if reasons:
+            found[keys.FINISH_REASONS] = (
+                tuple(reasons.values())
+                if len(reasons) == 1
+                else tuple([reasons[index] for index in sorted(reasons)])
             )
         if self.error_type is not None:
             found[keys.ERROR_TYPE] = self.error_type
-        found.update(self.facts)
-        return found
+        if self.facts:
+            found.update(self.facts)
 
 
 def known(values: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
@@ -151,7 +165,7 @@ def asked(
         found[keys.REQUEST_MODEL] = model
     if isinstance(max_tokens, int):
         found[keys.REQUEST_MAX_TOKENS] = max_tokens
-    if isinstance(temperature, int | float):
+    if isinstance(temperature, _NUMBER):
         found[keys.REQUEST_TEMPERATURE] = temperature
     if isinstance(tier, str):
         found[keys.SERVICE_TIER_REQUESTED] = tier
@@ -166,6 +180,15 @@ def at_least_one(value: Any) -> int:
 def count(value: Any) -> int | None:
     """A number of tokens as a server said it; what cannot be one is unknown."""
     return value if type(value) is int and 0 <= value < _TOO_MANY else None
+
+
+def counts(record: Any, *names: str) -> list[int | None]:
+    """Numbers of tokens that a record holds under these names, each as :func:`count` takes it."""
+    found: list[int | None] = []
+    for name in names:
+        value = getattr(record, name, None)
+        found.append(value if type(value) is int and 0 <= value < _TOO_MANY else None)
+    return found
 
 
 def _no_chunks(result: Any) -> Chunks | None:

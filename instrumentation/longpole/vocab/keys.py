@@ -140,6 +140,12 @@ ENGINE_NUM_ACCEPTED: Final = "longpole.engine.num_accepted_tokens"
 """Of these, the tokens that the model accepted."""
 ENGINE_NUM_PREEMPTIONS: Final = "longpole.engine.num_preemptions"
 """How often the request lost its place in the cache of keys and values."""
+ENGINE_DELAYED_TIME: Final = "longpole.engine.delayed_time"
+"""Time in which the engine served others while this request waited."""
+ENGINE_DELAYED_BY: Final = "longpole.engine.delayed_by"
+"""Response ids of those it waited for longest, the longest first; at most 5."""
+ENGINE_DELAYED_BY_TIME: Final = "longpole.engine.delayed_by_time"
+"""The time that each of these took, in the same order."""
 
 # --- facts a span states about itself; they win over what a dialect infers ---------------------
 STAGE: Final = "longpole.stage"
