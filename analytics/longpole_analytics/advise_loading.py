@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from longpole.errors import BadInput
-from longpole_analytics.loading import PAGE_ROWS, Source, flat_table, load_requests, opened
+from longpole_analytics.loading import (
+    Source,
+    all_rows,
+    flat_table,
+    opened,
+    requests_of,
+    time_window,
+)
 from longpole_analytics.span_loading import MAX_WALL_NS
 
 if TYPE_CHECKING:
@@ -14,7 +21,7 @@ if TYPE_CHECKING:
     from longpole_analytics.advisor._population import Population
     from longpole_collector.stores.base import Reader, Value
 
-_KEY = "start_ns, trace_id, span_id"
+_KEY = ("start_ns", "trace_id", "span_id")
 _LEFT_OUT = frozenset(("events", "status_message"))
 
 
@@ -35,61 +42,51 @@ def load_population(
         Unreachable: no data there.
         UsageError: options that contradict each other.
     """
-    from longpole_analytics.advisor._population import population
-    from longpole_analytics.price_overrides import configured_prices
-
     if flat_table(source.files) is not None:
         raise BadInput(
             f"{source.files[0]}: a flat table of requests has no spans; give a file of traces"
         )
-    return population(_spans(source, where, between), configured_prices())
+    reader = opened(source)
+    try:
+        return population_of(reader, where, between)
+    finally:
+        reader.close()
 
 
-def _spans(source: Source, where: str | None, between: tuple[int | None, int | None]) -> pa.Table:
+def population_of(
+    reader: Reader,
+    where: str | None = None,
+    between: tuple[int | None, int | None] = (None, None),
+) -> Population | None:
+    """As :func:`load_population`, of a store that is open and stays so."""
+    from longpole_analytics.advisor._population import population
+    from longpole_analytics.price_overrides import configured_prices
+
+    return population(_spans(reader, where, between), configured_prices())
+
+
+def _spans(reader: Reader, where: str | None, between: tuple[int | None, int | None]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    wanted: list[str] | None = None
-    window: list[Value] = []
-    if where or between != (None, None):
-        requests = load_requests(source, where=where, since_ns=between[0], until_ns=between[1])
-        wanted = requests["trace_id"].to_list()
-        starts = requests["start_ns"].drop_nulls()
-        if len(starts):
-            low: Any = starts.min()
-            high: Any = starts.max()
-            window = [low - MAX_WALL_NS, high + MAX_WALL_NS]
-    reader = opened(source)
-    try:
-        spans = _rows(reader, window)
-    finally:
-        reader.close()
-    if wanted is not None:
-        spans = spans.filter(pc.is_in(spans["trace_id"], pa.array(wanted, pa.string())))
-    return spans
+    if not where and between == (None, None):
+        return _rows(reader, ["true"], [])
+    requests = requests_of(reader, where=where, since_ns=between[0], until_ns=between[1])
+    starts = requests["start_ns"].drop_nulls()
+    low: Any = starts.min() if len(starts) else 0
+    high: Any = starts.max() if len(starts) else -1
+    conditions, given = time_window("spans", low, high + 1)
+    # the traces are within a day of these: only those days' files are opened
+    conditions.append("start_ns BETWEEN ? AND ?")
+    given += [low - MAX_WALL_NS, high + MAX_WALL_NS]
+    spans = _rows(reader, conditions, given)
+    wanted = pa.array(requests["trace_id"].to_list(), pa.string())
+    return spans.filter(pc.is_in(spans["trace_id"], wanted))
 
 
-def _rows(reader: Reader, window: list[Value]) -> pa.Table:
-    """All spans that began in a window; from a collector page by page."""
-    import pyarrow as pa
-
+def _rows(reader: Reader, conditions: list[str], given: list[Value]) -> pa.Table:
+    """All spans that meet the conditions."""
     from longpole.vocab import Span
-    from longpole_collector.stores.remote import RemoteReader
 
     names = ", ".join(name for name in Span._fields if name not in _LEFT_OUT)
-    inside = "start_ns BETWEEN ? AND ?" if window else "true"
-    if not isinstance(reader, RemoteReader):
-        return reader.sql(f"SELECT {names} FROM spans WHERE {inside}", window)  # noqa: S608 - ours
-    pages: list[pa.Table] = []
-    after: list[Value] = []
-    while True:
-        more = f"{inside} AND ({_KEY}) > (?, ?, ?)" if after else inside
-        page = reader.sql(
-            f"SELECT {names} FROM spans WHERE {more} ORDER BY {_KEY} LIMIT {PAGE_ROWS}",  # noqa: S608
-            [*window, *after],
-        )
-        pages.append(page)
-        if page.num_rows < PAGE_ROWS:
-            return pa.concat_tables(pages)
-        last = page.slice(page.num_rows - 1).to_pylist()[0]
-        after = [last[name] for name in _KEY.split(", ")]
+    return all_rows(reader, f"SELECT {names} FROM spans", conditions, given, _KEY)  # noqa: S608

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from longpole.errors import BadInput, LongpoleError, UsageError
+from longpole.errors import BadInput, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from longpole_analytics.alerts.ledger import Ledger
 
-SCHEMA: Final = "longpole.alerts/1"
-MAX_SHOWN: Final = 20
 MAX_SILENCE_MIN: Final = 92 * 1440
 _path = click.Path(path_type=Path)
 _db = click.option("--db", type=_path, help="Data folder (default ./.longpole).")
@@ -39,10 +37,12 @@ def alerts() -> None:
 @_json
 def list_alerts(db: Path | None, project: str | None, as_json: bool) -> None:
     """The alerts that fire, those that ended last, silences, and what was sent."""
+    from longpole_analytics.alerts.telling import document
+
     now_s = time.time()
     ledger = _ledger(db, project)
     try:
-        found = _document(ledger, now_s)
+        found = document(ledger, now_s)
     finally:
         ledger.close()
     if as_json:
@@ -60,25 +60,9 @@ def test(sink: str, config: Path | None, as_json: bool) -> None:
 
     Exit code 1 where it does not arrive.
     """
-    from longpole_analytics.alerts.net import Gate, Later, Never
-    from longpole_analytics.alerts.sinks.base import Post
-    from longpole_analytics.alerts.trial import trial
+    from longpole_analytics.alerts.trial import send_trial
 
-    settings = _settings(config)
-    chosen = next((each for each in settings.sinks if each.name == sink), None)
-    if chosen is None:
-        names = ", ".join(each.name for each in settings.sinks) or "none"
-        raise UsageError(f"no sink '{sink}' in [alerts.sinks]; there are: {names}")
-    now_s = time.time()
-    for event in trial(settings.dashboard, int(now_s * 1e9)):
-        try:
-            chosen.kind.send(
-                Post(event, is_refresh=False, now_s=now_s),
-                chosen.options,
-                Gate(settings.allow_hosts),
-            )
-        except (Later, Never) as error:
-            raise LongpoleError(f"sink '{sink}' did not take the test: {error}") from error
+    send_trial(_settings(config), sink, time.time())
     if as_json:
         click.echo(json.dumps({"schema": "longpole.alerts_test/1", "sink": sink, "sent": True}))
     else:
@@ -172,28 +156,6 @@ def _settings(path: Path | None) -> Any:
     if found is None:
         raise UsageError("no objective and no sink: write [slo.NAME] and [alerts.sinks.NAME]")
     return found
-
-
-def _document(ledger: Ledger, now_s: float) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from longpole_analytics.alerts.watch import LOOKED
-
-    looked = ledger.meta(LOOKED)
-    told = ledger.events()
-    return {
-        "schema": SCHEMA,
-        "last_eval_age_s": None if looked is None else max(now_s - float(looked), 0.0),
-        "alerts": [
-            asdict(entry) | {"event": told.get(name)} for name, entry in ledger.entries().items()
-        ],
-        "ended": ledger.history(MAX_SHOWN),
-        "silences": [
-            {"id": number, **each._asdict(), "comment": comment}
-            for number, each, comment in ledger.silences(now_s)
-        ],
-        "deliveries": ledger.deliveries(MAX_SHOWN),
-    }
 
 
 # --- text ---------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from longpole_analytics.loading import Source, source_options, window, window_op
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from longpole_analytics.cache.rules import CacheRules
 
 MAX_SHOWN: Final = 10
 """Rows of a table in the text; the document has all."""
@@ -27,6 +26,13 @@ MAX_SHOWN: Final = 10
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
 @source_options
 @click.option("--where", metavar="SQL", help="Only calls that meet this condition.")
+@click.option(
+    "--by",
+    metavar="COLUMN[,COLUMN]",
+    default="route",
+    show_default=True,
+    help="Costs by these, as route, service or trace_id.",
+)
 @window_options
 @click.option(
     "--replay", metavar="FILE", type=click.Path(path_type=Path), help="Replay arrivals only."
@@ -54,6 +60,7 @@ def cache(
     url: str | None,
     files: tuple[Path, ...],
     where: str | None,
+    by: str,
     since: str | None,
     at: str | None,
     replay: Path | None,
@@ -71,23 +78,33 @@ def cache(
         return
     from longpole_analytics.cache.loading import load_calls
     from longpole_analytics.cache.report import report
+    from longpole_analytics.cache.rules import configured_rules
     from longpole_analytics.cost import priced
     from longpole_analytics.price_overrides import configured_prices
 
-    rules, prices = _rules(), configured_prices()
+    rules, prices = configured_rules(), configured_prices()
     since_ns, until_ns = window(since, at, time.time_ns())
     source = Source(db, url, project, (*paths, *files))
     found = load_calls(source, where=where, since_ns=since_ns, until_ns=until_ns)
     costs = priced(found.calls, prices)
-    document = report(costs, found.lookups, prices, rules, lives, found.outcomes)
+    names = _columns(by, found.calls.columns)
+    document = report(costs, found.lookups, prices, rules, lives, found.outcomes, names)
     if as_json:
         click.echo(json.dumps(document, allow_nan=False))
     else:
         from rich.console import Console
 
-        _print(Console(highlight=False), document)
+        _print(Console(highlight=False), document, names)
     if not (document["hits"]["all"] or {}).get("num_known") and not document["answer_caches"]:
         raise NotEnoughData("no call says how much of its input came from a cache")
+
+
+def _columns(text: str, known: Sequence[str]) -> list[str]:
+    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for name in names:
+        if name != "route" and name not in known:
+            raise UsageError(f"--by: no column '{name}'; there are {', '.join(sorted(known))}")
+    return names
 
 
 def _ttls(text: str) -> list[float]:
@@ -132,19 +149,8 @@ def _replay(file: Path, ttls_s: Sequence[float], block_tokens: int, as_json: boo
         )
 
 
-def _rules() -> CacheRules:
-    """The thresholds with those of ``[analytics.cache]`` in ``longpole.toml``."""
-    from longpole.config import find_file, read_file
-    from longpole_analytics.cache.rules import rules_from
-
-    table: Any = read_file(find_file()).get("analytics", {}).get("cache", {})
-    if not isinstance(table, dict):
-        raise UsageError("[analytics] cache: expected a table, as in [analytics.cache]")
-    return rules_from(table)
-
-
 # --- text ---------------------------------------------------------------------------------------
-def _print(console: Console, document: dict[str, Any]) -> None:
+def _print(console: Console, document: dict[str, Any], by: Sequence[str]) -> None:
     hits = document["hits"]["all"]
     cost = document["cost"]["all"]
     if hits is not None:
@@ -183,6 +189,12 @@ def _print(console: Console, document: dict[str, Any]) -> None:
         ("cache_key", "model_key", "per_minute_max", "hit_rate_busy", "hit_rate_calm"),
     )
     _answers(console, document["answer_caches"])
+    _table(
+        console,
+        "costs",
+        document["cost_by"],
+        (*by, "num_calls", "num_workflows", "cost_usd", "num_accepted", "cost_per_accepted_usd"),
+    )
     _table(
         console,
         "wasted",

@@ -16,8 +16,8 @@ from longpole.errors import BadInput
 from longpole.vocab import keys
 from longpole_analytics.cost import priced
 from longpole_analytics.loading import (
-    PAGE_ROWS,
     Source,
+    all_rows,
     flat_table,
     opened,
     select,
@@ -82,12 +82,24 @@ def load_compared(
         return select(found, where, since_ns, until_ns)
     reader = opened(source)
     try:
-        views = ("traces", "trace_stages", "calls")
-        traces, stages, calls = (view_rows(reader, v, since_ns, until_ns) for v in views)
-        told = _attributes(reader, "parent_id IS NULL", "%", since_ns, until_ns)
-        routed = _attributes(reader, "is_model_call", f"{_ROUTE}%", since_ns, until_ns)
+        return compared_of(reader, prices, where=where, since_ns=since_ns, until_ns=until_ns)
     finally:
         reader.close()
+
+
+def compared_of(
+    reader: Reader,
+    prices: Prices,
+    *,
+    where: str | None = None,
+    since_ns: int | None = None,
+    until_ns: int | None = None,
+) -> pl.DataFrame:
+    """As :func:`load_compared`, of a store that is open and stays so."""
+    views = ("traces", "trace_stages", "calls")
+    traces, stages, calls = (view_rows(reader, v, since_ns, until_ns) for v in views)
+    told = _attributes(reader, "parent_id IS NULL", "%", since_ns, until_ns)
+    routed = _attributes(reader, "is_model_call", f"{_ROUTE}%", since_ns, until_ns)
     requests = from_views(traces, stages, calls)
     more = _of_calls(priced(calls, prices))
     requests = _joined(requests, more)
@@ -192,8 +204,6 @@ def _attributes(
     reader: Reader, which: str, like: str, since_ns: int | None, until_ns: int | None
 ) -> pl.DataFrame:
     """Each attribute of some spans that nobody else reads: trace, name, value."""
-    from longpole_collector.stores.remote import RemoteReader
-
     conditions = [which]
     given: list[Value] = []
     for sign, at_ns in ((">=", since_ns), ("<", until_ns)):
@@ -205,19 +215,14 @@ def _attributes(
         "unnest(map_values(attributes)) AS value "
         f"FROM spans WHERE {' AND '.join(conditions)}"
     )
-    key = "start_ns, span_id, name"
-    is_paged = isinstance(reader, RemoteReader)
-    pages: list[pl.DataFrame] = []
-    after: list[Value] = []
-    while True:
-        more = f" AND ({key}) > (?, ?, ?)" if after else ""
-        tail = f" ORDER BY {key} LIMIT {PAGE_ROWS}" if is_paged else ""
-        query = f"SELECT * FROM ({listed}) WHERE name LIKE '{like}'{more}{tail}"  # noqa: S608 - ours
-        page = pl.DataFrame(reader.sql(query, [*given, *after]))
-        pages.append(page)
-        if not is_paged or page.height < PAGE_ROWS:
-            return pl.concat(pages)
-        after = [page[name][-1] for name in key.split(", ")]
+    found = all_rows(
+        reader,
+        f"SELECT * FROM ({listed})",  # noqa: S608 - ours
+        [f"name LIKE '{like}'"],
+        given,
+        ("start_ns", "span_id", "name"),
+    )
+    return pl.DataFrame(found)
 
 
 def _wide(attributes: pl.DataFrame) -> pl.DataFrame:

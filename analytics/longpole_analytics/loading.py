@@ -6,8 +6,10 @@ The one file beside ``commands`` that opens anything; what it returns is a table
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,18 +21,21 @@ from longpole.errors import BadInput, UsageError
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
 
     from longpole_analytics.prepare import Overhang
     from longpole_collector.stores.base import Reader, Value
 
 PAGE_ROWS: Final = 50_000
-"""Rows asked for at once from a running collector, which bounds its answers."""
+"""Rows asked for at once: a store bounds its answers."""
 _KEYS: Final = {
     "traces": ("start_ns", "trace_id"),
     "calls": ("start_ns", "span_id"),
     "trace_stages": ("trace_id", "stage"),
 }
 _SPANS_KEY: Final = ("start_ns", "span_id")
+_OF_TRACES: Final = ("trace_stages", "spans")
+"""Views that are asked for by when the trace begins."""
 _AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 F = TypeVar("F", bound=Callable[..., Any])
@@ -111,6 +116,7 @@ def load_requests(
     until_ns: int | None = None,
     overhang: Overhang = "detach",
     has_facts: bool = False,
+    outcome_facts: Sequence[str] = (),
 ) -> pl.DataFrame:
     """The requests of a source that began in [since, until) and meet a condition.
 
@@ -122,6 +128,7 @@ def load_requests(
         until_ns: likewise, to the end.
         overhang: ``clip`` splits every trace anew, as stores keep what ``detach`` gives.
         has_facts: read what only attributes of spans tell, too (``trace_facts``).
+        outcome_facts: what only outcomes tell and is wanted too, of ``outcome_facts.FACTS``.
 
     Raises:
         BadInput: a file or the condition cannot be read, or a window is asked of requests that
@@ -129,25 +136,52 @@ def load_requests(
         Unreachable: no data there.
         UsageError: options that contradict each other.
     """
-    from longpole_analytics.requests import from_flat, from_views
-    from longpole_analytics.trace_facts import load_facts, with_facts
+    from longpole_analytics.requests import from_flat
 
     flat = flat_table(source.files)
     if flat is not None:
         found = from_flat(flat)
         if (since_ns, until_ns) != (None, None) and not found["start_ns"].count():
             raise BadInput(f"{source.files[0]}: no column start_ns, so no --since and no --at")
-    else:
-        reader = opened(source)
-        try:
-            traces, calls, stages = (view_rows(reader, view, since_ns, until_ns) for view in _KEYS)
-            if overhang == "clip":
-                traces, stages = _clipped(reader, traces, since_ns, until_ns)
-            facts = load_facts(reader, (since_ns, until_ns)) if has_facts else None
-        finally:
-            reader.close()
-        found = from_views(traces, stages, calls)
-        found = found if facts is None else with_facts(found, facts)
+        return select(found, where, since_ns, until_ns)
+    reader = opened(source)
+    try:
+        return requests_of(
+            reader,
+            where=where,
+            since_ns=since_ns,
+            until_ns=until_ns,
+            overhang=overhang,
+            has_facts=has_facts,
+            outcome_facts=outcome_facts,
+        )
+    finally:
+        reader.close()
+
+
+def requests_of(
+    reader: Reader,
+    *,
+    where: str | None = None,
+    since_ns: int | None = None,
+    until_ns: int | None = None,
+    overhang: Overhang = "detach",
+    has_facts: bool = False,
+    outcome_facts: Sequence[str] = (),
+) -> pl.DataFrame:
+    """As :func:`load_requests`, of a store that is open and stays so."""
+    from longpole_analytics.outcome_facts import with_outcome_facts
+    from longpole_analytics.requests import from_views
+    from longpole_analytics.trace_facts import load_facts, with_facts
+
+    traces, calls, stages = (view_rows(reader, view, since_ns, until_ns) for view in _KEYS)
+    if overhang == "clip":
+        traces, stages = _clipped(reader, traces, since_ns, until_ns)
+    found = from_views(traces, stages, calls)
+    if has_facts:
+        found = with_facts(found, load_facts(reader, (since_ns, until_ns)))
+    if outcome_facts:
+        found = with_outcome_facts(found, reader, outcome_facts)
     return select(found, where, since_ns, until_ns)
 
 
@@ -212,31 +246,100 @@ def opened(source: Source) -> Reader:
 def view_rows(
     reader: Reader, view: str, since_ns: int | None, until_ns: int | None
 ) -> pl.DataFrame:
-    """All rows of a view in a window of start times; from a collector page by page."""
-    import polars as pl
+    """All rows of a view in a window of start times."""
+    import pyarrow as pa
 
     from longpole_collector.stores.remote import RemoteReader
 
+    select_from = f"SELECT * FROM {view}"  # noqa: S608 - ours
+    key = _KEYS.get(view, _SPANS_KEY)
     conditions, given = time_window(view, since_ns, until_ns)
-    if not isinstance(reader, RemoteReader):
-        table = reader.sql(f"SELECT * FROM {view} WHERE {' AND '.join(conditions)}", given)  # noqa: S608
-        return _frame(table)
-    names = _KEYS.get(view, _SPANS_KEY)
-    key = ", ".join(names)
-    pages: list[pl.DataFrame] = []
+    if isinstance(reader, RemoteReader) or view not in _OF_TRACES:
+        return _frame(all_rows(reader, select_from, conditions, given, key))
+    with suppress(BadInput):  # as in all_rows
+        return _frame(reader.sql(f"{select_from} WHERE {' AND '.join(conditions)}", given))
+    asked = f"({select_from} WHERE {' AND '.join(conditions)})"
+    num = reader.sql(f"SELECT count(*) AS num FROM {asked}", given)["num"][0].as_py()  # noqa: S608
+    # pieces by when their traces begin, so that a store opens few files for each
+    inside, values = time_window("traces", since_ns, until_ns)
+    traces = f"(SELECT start_ns FROM traces WHERE {' AND '.join(inside)})"  # noqa: S608 - ours
+    ends = [since_ns, *_cuts(reader, traces, values, "start_ns", num), until_ns]
+    parts = [
+        all_rows(reader, select_from, *time_window(view, low, high), key)
+        for low, high in itertools.pairwise(ends)
+    ]
+    return _frame(pa.concat_tables(parts))
+
+
+def all_rows(
+    reader: Reader,
+    select_from: str,
+    conditions: Sequence[str],
+    given: Sequence[Value],
+    key: Sequence[str],
+) -> pa.Table:
+    """All rows that meet the conditions, in pieces where they are many: stores bound an answer.
+
+    Args:
+        reader: the store.
+        select_from: the statement up to its conditions.
+        conditions: in SQL, at least one.
+        given: their values, in order.
+        key: columns of the result that tell its rows apart, never null; pieces follow the first.
+    """
+    import pyarrow as pa
+
+    from longpole_collector.stores.remote import RemoteReader
+
+    inside = " AND ".join(conditions)
+    if isinstance(reader, RemoteReader):
+        return _paged(reader, select_from, inside, given, key)
+    with suppress(BadInput):  # at once, unless it is more than the store gives
+        return reader.sql(f"{select_from} WHERE {inside}", given)
+    asked = f"({select_from} WHERE {inside})"
+    num = reader.sql(f"SELECT count(*) AS num FROM {asked}", given)["num"][0].as_py()  # noqa: S608
+    parts: list[pa.Table] = []
+    for low, high in itertools.pairwise([None, *_cuts(reader, asked, given, key[0], num), None]):
+        ends = [(f"{key[0]} > ?", low), (f"{key[0]} <= ?", high)]
+        told = [(condition, value) for condition, value in ends if value is not None]
+        own = " AND ".join([inside, *(condition for condition, _ in told)])
+        values = [*given, *(value for _, value in told)]
+        part = reader.sql(f"{select_from} WHERE {own} LIMIT {PAGE_ROWS + 1}", values)
+        if part.num_rows > PAGE_ROWS:  # many are alike in the first of the key
+            part = _paged(reader, select_from, own, values, key)
+        parts.append(part)
+    return pa.concat_tables(parts)
+
+
+def _cuts(reader: Reader, asked: str, given: Sequence[Value], column: str, num: int) -> list[Any]:
+    """Values of a column that part ``num`` rows into pieces of about half a page, in order."""
+    num_parts = 2 * num // PAGE_ROWS + 1
+    shares = ", ".join(f"{part / num_parts:.9f}" for part in range(1, num_parts))
+    if not shares:
+        return []
+    found = reader.sql(f"SELECT quantile_disc({column}, [{shares}]) AS cuts FROM {asked}", given)  # noqa: S608
+    return sorted(set(found["cuts"][0].as_py() or ()))
+
+
+def _paged(
+    reader: Reader, select_from: str, inside: str, given: Sequence[Value], key: Sequence[str]
+) -> pa.Table:
+    """The rows in the order of a key, page by page."""
+    import pyarrow as pa
+
+    names, marks = ", ".join(key), ", ".join("?" for _ in key)
+    pages: list[pa.Table] = []
     after: list[Value] = []
     while True:
-        more = [*conditions, f"({key}) > (?, ?)"] if after else conditions
-        page = _frame(
-            reader.sql(
-                f"SELECT * FROM {view} WHERE {' AND '.join(more)} ORDER BY {key} LIMIT {PAGE_ROWS}",  # noqa: S608
-                [*given, *after],
-            )
+        more = f"{inside} AND ({names}) > ({marks})" if after else inside
+        page = reader.sql(
+            f"{select_from} WHERE {more} ORDER BY {names} LIMIT {PAGE_ROWS}", [*given, *after]
         )
         pages.append(page)
-        if page.height < PAGE_ROWS:
-            return pl.concat(pages)
-        after = [page[name][-1] for name in names]
+        if page.num_rows < PAGE_ROWS:
+            return pa.concat_tables(pages)
+        last = page.slice(page.num_rows - 1).to_pylist()[0]
+        after = [last[name] for name in key]
 
 
 def _clipped(
@@ -278,7 +381,7 @@ def time_window(
         if at_ns is None:
             continue
         inside = f"start_ns {sign} ?"
-        if view in ("trace_stages", "spans"):
+        if view in _OF_TRACES:
             inside = f"trace_id IN (SELECT trace_id FROM traces WHERE {inside})"  # noqa: S608 - ours
         conditions.append(inside)
         given.append(at_ns)

@@ -10,6 +10,7 @@ from longpole_analytics.thresholds import configured
 
 if TYPE_CHECKING:
     from longpole.vocab import Span
+    from longpole_analytics.shapes import Baseline
     from longpole_analytics.stages import TracePartition
     from longpole_collector.stores.base import Reader, Value
 
@@ -72,6 +73,47 @@ def apart(
     return seen_apart(traces.values(), wanted)
 
 
+def baseline(
+    reader: Reader, place: Place, split: TracePartition, own: dict[str, Any] | None = None
+) -> Baseline:
+    """The other requests of a trace's route, the latest within a day of it.
+
+    Args:
+        reader: the store.
+        place: where the trace belongs.
+        split: the trace.
+        own: facts of it (:mod:`longpole_analytics.trace_facts`); theirs are read only if it has
+            any, since there is nothing to compare without.
+    """
+    import polars as pl
+
+    from longpole_analytics.requests import from_views
+    from longpole_analytics.shapes import Baseline
+    from longpole_analytics.trace_facts import load_facts, with_facts
+
+    tables = [
+        pl.DataFrame(
+            reader.sql(
+                f"SELECT * FROM {view} WHERE trace_id IN ({_OTHERS})",  # noqa: S608 - ours
+                _given(place, split),
+            )
+        )
+        for view in ("traces", "trace_stages", "calls")
+    ]
+    others = from_views(*tables)
+    if own:
+        at = split.start_ns
+        told = load_facts(
+            reader,
+            (at - _DAY_NS, at + _DAY_NS),
+            where=f"trace_id IN ({_OTHERS})",
+            given=_given(place, split),
+            engine_only=True,
+        )
+        others = with_facts(others, told)
+    return Baseline.of_route(others, place.route, split.trace_id)
+
+
 def shape(
     reader: Reader, place: Place, split: TracePartition, spans: Sequence[Span]
 ) -> dict[str, Any]:
@@ -85,36 +127,28 @@ def shape(
         split: the trace.
         spans: its spans.
     """
-    import polars as pl
+    from longpole_analytics.trace_facts import facts_of
 
-    from longpole_analytics.requests import from_views
-    from longpole_analytics.shapes import Baseline, ShapeRules, shape_of_trace
-    from longpole_analytics.trace_facts import facts_of, load_facts, with_facts
+    own = facts_of(spans)
+    return shape_against(baseline(reader, place, split, own), place, split, own)
 
-    tables = [
-        pl.DataFrame(
-            reader.sql(
-                f"SELECT * FROM {view} WHERE trace_id IN ({_OTHERS})",  # noqa: S608 - ours
-                _given(place, split),
-            )
-        )
-        for view in ("traces", "trace_stages", "calls")
-    ]
-    others, own = from_views(*tables), facts_of(spans)
-    if own:
-        at = split.start_ns
-        told = load_facts(
-            reader,
-            (at - _DAY_NS, at + _DAY_NS),
-            where=f"trace_id IN ({_OTHERS})",
-            given=_given(place, split),
-            engine_only=True,
-        )
-        others = with_facts(others, told)
-    baseline = Baseline.of_route(others, place.route, split.trace_id)
+
+def shape_against(
+    usual: Baseline, place: Place, split: TracePartition, own: dict[str, Any]
+) -> dict[str, Any]:
+    """The same against a baseline that is there already.
+
+    Args:
+        usual: see :func:`baseline`.
+        place: where the trace belongs.
+        split: the trace.
+        own: its facts.
+    """
+    from longpole_analytics.shapes import ShapeRules, shape_of_trace
+
     rules = configured(ShapeRules(), "shapes")
     versions = {"route_version": place.route_version, "prompt_version": place.prompt_version}
-    found = shape_of_trace(split, baseline, rules, own | versions)
+    found = shape_of_trace(split, usual, rules, own | versions)
     return {
         "name": found.name,
         "sub_cause": found.sub_cause,

@@ -69,7 +69,7 @@ def risk_ratios(inside: Tally, whole: Tally) -> Risks:
         log_ratio = np.log(with_it / without)
         spread = np.sqrt(np.maximum(variance, 0) / (with_it * without) * _cost(inside, whole))
         spread = np.sqrt(spread**2 + _noise(inside, whole))
-        crude = (inside.cases.sum(1) / inside.num.sum(1)) / (others.sum(1) / num_others.sum(1))
+        crude = _crude(inside.cases.sum(1), inside.num.sum(1), others.sum(1), num_others.sum(1))
         wald = np.where(spread > 0, _upper_tail(log_ratio / spread), (log_ratio <= 0) * 1.0)
         expected = ((a + b) * n1 / total).sum(1)
         effective = whole.cases.sum() / whole.cases_squared.sum()
@@ -89,6 +89,15 @@ def risk_ratios(inside: Tally, whole: Tally) -> Risks:
             )
         )
     )
+
+
+def _crude(cases: Floats, num: Floats, others: Floats, num_others: Floats) -> Floats:
+    """The ratio of all strata as one, with the same half a case where a side has none."""
+    half = np.where((cases > 0) & (others > 0), 0.0, 0.5)
+    found: Floats = ((cases + half) / (num + 2 * half)) / (
+        (others + half) / (num_others + 2 * half)
+    )
+    return found
 
 
 def _cost(inside: Tally, whole: Tally) -> Floats:

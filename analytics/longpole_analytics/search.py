@@ -88,6 +88,14 @@ class Search:
         self._slow_rows = np.flatnonzero(found.is_slow)
         self._num_strata = int(found.stratum.max(initial=0)) + 1
 
+    def single(self) -> list[Slice]:
+        """Every single attribute's value that enough slow requests have, strong or not."""
+        return [
+            ((dimension, code),)
+            for dimension, values in enumerate(self._coded)
+            for code in range(1, len(values.names) + 1)
+        ]
+
     def strong(self, max_attributes: int) -> list[Slice]:
         """The slices to blame, fewest attributes first; none is made by a part or a combination.
 

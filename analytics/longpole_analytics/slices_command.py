@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from longpole_analytics.slices import SliceQuantile, Slices
+    from longpole_analytics.stage_slices import StageSlices
 
 MAX_SHOWN: Final = 40
 """Slices in the text; the document has all."""
@@ -42,6 +43,8 @@ ROLLED: Final = ("service", "route", "prompt_version", "request_model")
               help="Whose days and hours, as Europe/Berlin.")  # fmt: skip
 @click.option("--rolled", is_flag=True,
               help="From the store's counts by minute: fast, within 1 %.")  # fmt: skip
+@click.option("--stages", "has_stages", is_flag=True,
+              help="Where the time goes: of all, and above p90 and p99 of the slice.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
 @source_options
 @window_options
@@ -52,6 +55,7 @@ def slices(
     where: str | None,
     tz: str,
     rolled: bool,
+    has_stages: bool,
     as_json: bool,
     db: Path | None,
     project: str | None,
@@ -67,26 +71,40 @@ def slices(
     """
     from longpole_analytics.requests import ALIASES
     from longpole_analytics.slices import slices as find
+    from longpole_analytics.stage_slices import stage_slices
 
     names = [name.strip() for name in by.split(",") if name.strip()]
     if not names:
         raise UsageError("--by names no column: write --by route, or --by route,day")
     since_ns, until_ns = window(since, at, time.time_ns())
     source = Source(db, url, project, (*([file] if file else []), *files))
+    shares = None
+    if rolled and has_stages:
+        raise UsageError("--rolled knows no stages: leave it out, or --stages")
     if rolled:
         found = _rolled(source, names, metric, where, tz, since_ns, until_ns)
     else:
         requests = load_requests(source, where=where, since_ns=since_ns, until_ns=until_ns)
         names = [name if name in requests.columns else ALIASES.get(name, name) for name in names]
-        found = find(requests, names, ALIASES.get(metric, metric), tz=tz)
-    if as_json:
-        click.echo(json.dumps(found.document(), allow_nan=False))
-    else:
-        from rich.console import Console
-
-        _print(Console(highlight=False), found)
+        metric = ALIASES.get(metric, metric)
+        found = find(requests, names, metric, tz=tz)
+        shares = stage_slices(requests, names, metric, tz=tz) if has_stages else None
+    _tell(found, shares, as_json=as_json)
     if not found.slices:
         raise NotEnoughData("no requests there: widen --since, or look at --where")
+
+
+def _tell(found: Slices, shares: StageSlices | None, *, as_json: bool) -> None:
+    if as_json:
+        told = found.document() | (shares.document() if shares else {})
+        click.echo(json.dumps(told, allow_nan=False))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    _print(console, found)
+    if shares is not None:
+        _print_stages(console, shares)
 
 
 def _rolled(
@@ -102,7 +120,8 @@ def _rolled(
     import polars as pl
 
     from longpole_analytics import minutes
-    from longpole_analytics.slices import TIMES, rolled_slices
+    from longpole_analytics.slice_labels import TIMES
+    from longpole_analytics.slices import rolled_slices
     from longpole_collector.settings import chosen_folder
     from longpole_collector.stores import open_reader
 
@@ -168,6 +187,23 @@ def _print(console: Console, found: Slices) -> None:
         console.print(f"{unknown} requests without {found.metric} are not in n", markup=False)
     if found.not_sent:
         console.print(f"not sent    {printable(', '.join(found.not_sent))}", markup=False)
+
+
+def _print_stages(console: Console, found: StageSlices) -> None:
+    from longpole_analytics.wording import milliseconds, percent, printable, quantile_name
+
+    console.print("\nmean on the critical path, by stage")
+    for each in found.slices[:MAX_SHOWN]:
+        names = ", ".join(f"{name} {value or '(unknown)'}" for name, value in each.where.items())
+        console.print(printable(names), markup=False)
+        for part in each.parts:
+            name = "all" if part.above is None else f"above {quantile_name(part.above)}"
+            stages = sorted(part.stages, key=lambda stage: -stage.mean_ms)
+            told = ", ".join(
+                f"{stage.stage.value} {milliseconds(stage.mean_ms)} ({percent(stage.share)})"
+                for stage in stages
+            )
+            console.print(f"  {name:<10} n {part.n:<7} {told or 'too few'}", markup=False)
 
 
 def _cell(metric: str, told: SliceQuantile, n: int) -> str:

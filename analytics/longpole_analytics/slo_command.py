@@ -58,6 +58,7 @@ def check(
     floor is missed; 4 too little is known to say so.
     """
     from longpole_analytics.minutes import MINUTE_NS
+    from longpole_analytics.outcome_facts import outcome_facts
     from longpole_analytics.slo.check import check as look
     from longpole_analytics.slo.check import document, num_minutes
 
@@ -65,7 +66,10 @@ def check(
     at_ns = window(None, at, time.time_ns())[1] or time.time_ns()
     first_minute = (at_ns - 1) // MINUTE_NS - num_minutes(objectives) + 1
     requests = load_requests(
-        Source(db, url, project, files), since_ns=first_minute * MINUTE_NS, until_ns=at_ns
+        Source(db, url, project, files),
+        since_ns=first_minute * MINUTE_NS,
+        until_ns=at_ns,
+        outcome_facts=outcome_facts(objectives),
     )
     with _Selected(requests) as selected:
         found = look(objectives, selected, at_ns)

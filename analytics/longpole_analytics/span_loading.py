@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from longpole.errors import BadInput
-from longpole_analytics.loading import PAGE_ROWS, Source, load_requests
+from longpole_analytics.loading import Source, all_rows, load_requests
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from longpole_collector.stores.base import Reader, Value
 
-_KEY: Final = "start_ns, trace_id, span_id"
+_KEY: Final = ("start_ns", "trace_id", "span_id")
 MAX_WALL_NS: Final = 24 * 3600 * 10**9
 """Spans of a trace are looked for so long before and after its start."""
 
@@ -126,27 +126,10 @@ def _hex_values(text: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def _rows(reader: Reader, window: list[Value]) -> pa.Table:
-    """All spans that began in a window; from a collector page by page."""
-    import pyarrow as pa
-
+    """All spans that began in a window."""
     from longpole.vocab import Span
     from longpole_analytics.bulk.each import TRACE, schema
-    from longpole_collector.stores.remote import RemoteReader
 
     names = ", ".join(["trace_id", *(n for n in schema(Span).names if n not in TRACE)])
     inside = "start_ns BETWEEN ? AND ?" if window else "true"
-    if not isinstance(reader, RemoteReader):
-        return reader.sql(f"SELECT {names} FROM spans WHERE {inside}", window)  # noqa: S608 - ours
-    pages: list[pa.Table] = []
-    after: list[Value] = []
-    while True:
-        more = f"{inside} AND ({_KEY}) > (?, ?, ?)" if after else inside
-        page = reader.sql(
-            f"SELECT {names} FROM spans WHERE {more} ORDER BY {_KEY} LIMIT {PAGE_ROWS}",  # noqa: S608
-            [*window, *after],
-        )
-        pages.append(page)
-        if page.num_rows < PAGE_ROWS:
-            return pa.concat_tables(pages)
-        last = page.slice(page.num_rows - 1).to_pylist()[0]
-        after = [last[name] for name in _KEY.split(", ")]
+    return all_rows(reader, f"SELECT {names} FROM spans", [inside], window, _KEY)  # noqa: S608

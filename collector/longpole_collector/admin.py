@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from longpole_collector.api import admit, refusals
 from longpole_collector.doors import Door, Visit
 from longpole_collector.keys import Scope
-from longpole_collector.stores.keeping import Retention, backup
+from longpole_collector.stores.keeping import Retention, backup, copy_ledgers
 from longpole_collector.upkeep import BACKUP_PATH, DRAFTS, PRUNE_PATH, Pruned, prune_store
 
 _REFUSALS: Final = refusals(400, 401, 403, 429, 503)
@@ -37,11 +37,14 @@ def add_admin(app: FastAPI, door: Door) -> None:
     admin = Annotated[Visit, Depends(admit(door, Scope.ADMIN))]
 
     async def make_backup(visit: admin) -> Backup:
-        """Copy the project's day files into a new folder below its data folder."""
+        """Copy the project's day files, alerts and reports into a new folder below its own."""
         project = visit.project
         target = project.folder / DRAFTS / f"{time.time_ns()}"
-        files = await asyncio.to_thread(backup, project.store, target)
-        return Backup(folder=str(target.absolute()), files=files)
+
+        def work() -> list[str]:
+            return backup(project.store, target) + copy_ledgers(project.folder, target)
+
+        return Backup(folder=str(target.absolute()), files=await asyncio.to_thread(work))
 
     async def prune(asked: Prune, visit: admin) -> dict[str, Any]:
         """Drop old days or a user's traces; ``compact`` also rewrites every day in order."""

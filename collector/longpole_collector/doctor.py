@@ -20,6 +20,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from longpole.errors import LongpoleError, UsageError
 from longpole_collector.doctor_check import FAIL, OK, WARN, Check
+from longpole_collector.doctor_dashboard import login_checks, where
 from longpole_collector.doctor_data import file_checks, folder_checks, has_spans, lack_checks
 from longpole_collector.doctor_mend import place_checks
 from longpole_collector.doctor_ports import Listener, listener_on
@@ -66,16 +67,17 @@ def examine(
         if running is None:
             yield from file_checks(settings.db, is_fixing=is_fixing)
         yield _bind(settings)
+        yield from login_checks(settings.db)
         yield _content(settings)
     yield from _ports(settings, running)
     yield _proxies()
     if "engine" not in missing:
         yield _torch()
-    where = _doors(url, settings, running)
-    if where is not None:
+    doors = _doors(url, settings, running)
+    if doors is not None:
         from longpole_collector.doctor_probe import probe
 
-        yield from probe(*where)
+        yield from probe(*doors)
     else:
         if has_spans(settings.db):
             yield from _last_spans(settings.db)
@@ -208,7 +210,7 @@ def _ports(settings: Settings, running: Whereabouts | None) -> Iterator[Check]:
     for what, host, port, fix in (
         ("gRPC", grpc.host, grpc.port, "longpole collect --grpc HOST:PORT"),
         ("HTTP", http.host, http.port, "longpole collect --http HOST:PORT"),
-        ("dashboard", http.host, DASHBOARD_PORT, "longpole serve --port PORT"),
+        ("dashboard", *where(DASHBOARD_PORT), "longpole serve --port PORT"),
         ("engine", http.host, ENGINE_PORT, "longpole engine serve --port PORT"),
     ):
         name = f"port {port} ({what})"

@@ -17,7 +17,7 @@ from longpole_collector.whereabouts import find, is_announced, withdraw
 FIX: Final = "longpole doctor --fix"
 SET_ASIDE: Final = ".broken"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-_FOLDERS: Final = ("keys", "logs", "tmp", "wal")
+_FOLDERS: Final = ("keys", "logins", "logins/ended", "logs", "tmp", "wal")
 _FILES: Final = (
     *("lock", "collector.json", "pseudonym.key", "spans*.duckdb*"),
     *(f"{folder}/*" for folder in _FOLDERS),

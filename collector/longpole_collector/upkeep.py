@@ -24,7 +24,14 @@ from longpole_collector.kept_content import (
 )
 from longpole_collector.recovery import recover
 from longpole_collector.stores.duckdb import DuckStore
-from longpole_collector.stores.keeping import Retention, backup, forget_person, prune, rewrite
+from longpole_collector.stores.keeping import (
+    Retention,
+    backup,
+    copy_ledgers,
+    forget_person,
+    prune,
+    rewrite,
+)
 from longpole_collector.stores.remote import auth_headers
 from longpole_collector.stores.schema import SPANS, TRACE_HI, TRACE_LO, trace_numbers
 from longpole_collector.whereabouts import Whereabouts, find
@@ -128,7 +135,7 @@ def _trace_of(line: bytes) -> tuple[int, int] | None:
 
 
 def backup_folder(folder: Path, target: Path) -> list[str]:
-    """Copy a data folder's day files into a new folder; names the files.
+    """Copy a data folder's day files, alerts and reports into a new folder; names the files.
 
     Raises:
         BadInput: the target is there already.
@@ -143,7 +150,10 @@ def backup_folder(folder: Path, target: Path) -> list[str]:
         shutil.move(answer["folder"], target)
         return list(answer["files"])
 
-    return _here_or_there(folder, lambda store: backup(store, target), ask)
+    def work(store: DuckStore) -> list[str]:
+        return backup(store, target) + copy_ledgers(folder, target)
+
+    return _here_or_there(folder, work, ask)
 
 
 def prune_folder(

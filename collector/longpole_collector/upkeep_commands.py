@@ -18,7 +18,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="One JSON document.
 @_project
 @_json
 def backup(target: Path, db: Path | None, project: str | None, as_json: bool) -> None:
-    """Copy the stored spans into a new folder, which is a data folder itself.
+    """Copy spans, alerts and reports' state into a new folder, which is a data folder itself.
 
     A collector may be running. What it acknowledged within the last second may be missing.
     """

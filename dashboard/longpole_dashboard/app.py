@@ -4,9 +4,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from longpole.errors import LongpoleError, Unreachable
+from longpole.errors import BadInput, LongpoleError, Unreachable
 from longpole.family import load
-from longpole_dashboard import data, widgets
+from longpole_dashboard import bar, data, login_scope, widgets
 from longpole_dashboard.model.window import Bounds
 from longpole_dashboard.pages.base import Page
 from longpole_dashboard.source import is_open
@@ -28,11 +28,15 @@ def main() -> None:
     widgets.style()
     if is_open():
         widgets.note("Open to the network without a login (--insecure-no-auth).", "worse")
+    login_scope.sign()
     try:
+        drawn: list[tuple[Selection, Bounds]] = []
+        page = widgets.navigation(_pages(drawn))
+        data.use_project(bar.chosen_project(page.url_path))
         held = data.bounds()
         # The bar belongs to the frame, not to a page, so that its state survives a change of page.
-        selected = widgets.filter_bar(held)
-        widgets.navigation(_pages(selected, held)).run()
+        drawn.append((bar.filter_bar(held, page.url_path), held))
+        page.run()
     except LongpoleError as error:
         fail(error)
 
@@ -41,18 +45,21 @@ def fail(error: LongpoleError) -> None:
     """Say a failure we know on the page; an unreachable source is opened anew next time."""
     if isinstance(error, Unreachable):
         data.reopen()
-    widgets.note(str(error), "worse", "Reload the page to try again.")
+    # what a store cannot answer of a page's own question was too much for it
+    hint = "Narrow the range." if isinstance(error, BadInput) else "Reload the page to try again."
+    widgets.note(str(error), "worse", hint)
 
 
-def _pages(selected: Selection, held: Bounds) -> dict[str, st.Page]:
+def _pages(drawn: list[tuple[Selection, Bounds]]) -> dict[str, st.Page]:
+    """The pages by name; each draws what the bar, which is drawn before, has put into ``drawn``."""
     members = load("longpole_dashboard.pages", "PAGE", Page)
     ordered = sorted(members.items(), key=lambda item: item[1].order)
-    return {name: _page(name, member, selected, held) for name, member in ordered}
+    return {name: _page(name, member, drawn) for name, member in ordered if member.is_shown()}
 
 
-def _page(name: str, member: Page, selected: Selection, held: Bounds) -> st.Page:
+def _page(name: str, member: Page, drawn: list[tuple[Selection, Bounds]]) -> st.Page:
     def draw() -> None:
-        member.draw(selected, held)
+        member.draw(*drawn[-1])
 
     is_first = name == "overview"
     return st.Page(draw, title=member.title, icon=member.icon, url_path=name, default=is_first)

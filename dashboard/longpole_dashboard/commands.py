@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ import click
 
 from longpole import config
 from longpole.errors import LongpoleError, UsageError
-from longpole_dashboard import processes
+from longpole_dashboard import login_settings, processes
+from longpole_dashboard.login_settings import WAYS
+from longpole_dashboard.login_store import invite
 from longpole_dashboard.processes import Child, Group
 from longpole_dashboard.settings import DEFAULTS
 
@@ -37,6 +39,7 @@ class _Where:
     host: str | None
     port: int | None
     is_insecure: bool
+    login: str | None
 
 
 _db_option = click.option(
@@ -52,7 +55,14 @@ _port_option = click.option("--port", type=int, help="Port of the dashboard (def
 def _where_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say where the dashboard listens."""
     for option in (
-        click.option("--insecure-no-auth", is_flag=True, help="Accept a --host beyond loopback."),
+        click.option(
+            "--insecure-no-auth", is_flag=True, help="Accept a --host beyond loopback, no login."
+        ),
+        click.option(
+            "--login",
+            type=click.Choice(WAYS),
+            help="How people log in (default: not at all on loopback).",
+        ),
         click.option("--host", help="Address of the dashboard (default 127.0.0.1)."),
         _port_option,
     ):
@@ -73,12 +83,13 @@ def serve(
     grpc: str,
     port: int | None,
     host: str | None,
+    login: str | None,
     insecure_no_auth: bool,
 ) -> None:
     """Collector and dashboard until Ctrl-C; a taken port gives way to the next free one.
 
     The collector takes every project's spans; the dashboard shows one, which is the default one
-    or --project's.
+    or --project's, and to whoever logs in the one of their login (`longpole users`).
     """
     from longpole_collector.keys import check_project
 
@@ -95,34 +106,43 @@ def serve(
         processes.longpole_command("collect", "--db", str(db), "--http", http, "--grpc", grpc),
         log=db / "logs" / "collector.log",
     )
-    where = _Where(host, port, insecure_no_auth)
-    page, url = _page(["--url", f"http://{http}"], db / "logs", where, {http_port, grpc_port})
+    where = _Where(host, port, insecure_no_auth, login)
+    shown = ["--url", f"http://{http}", *(["--project", project] if project else [])]
+    page = _page(shown, db, where, {http_port, grpc_port})
     with Group() as group:
         try:
             group.start(collector).wait_ready(f"http://{http}/readyz", START_TIMEOUT_S)
             _say(f"collector ready  http://{http} (OTLP/HTTP)   {grpc} (OTLP/gRPC)   data {db}")
             # not before: a key lets the collector listen to other machines
-            with _key_to(db, project) if project is not None else nullcontext() as key:
+            with _key_to(db, project) as key:
                 if key is not None:
-                    page.env = {**os.environ, _KEY_VARIABLE: key}
-                _show(group, page, url)
+                    page.child.env = {**os.environ, _KEY_VARIABLE: key}
+                _show(group, page)
         except KeyboardInterrupt:
             _say("stopping")
 
 
 @click.command("open")
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("files", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option("--url", help="A running collector instead, shown LONGPOLE_COLLECTOR_API_KEY.")
 @_where_options
 def open_files(
-    files: tuple[Path, ...], port: int | None, host: str | None, insecure_no_auth: bool
+    files: tuple[Path, ...],
+    url: str | None,
+    port: int | None,
+    host: str | None,
+    login: str | None,
+    insecure_no_auth: bool,
 ) -> None:
     """The dashboard on FILES of traces, or on the trace files in a folder; nothing is kept."""
-    found = [str(file) for file in trace_files(files)]
-    where = _Where(host, port, insecure_no_auth)
-    with tempfile.TemporaryDirectory(prefix="longpole-open-") as logs, Group() as group:
-        page, url = _page(found, Path(logs), where, ())
+    if bool(files) == (url is not None):
+        raise UsageError("name files or folders of traces, or a collector with --url")
+    found = [str(file) for file in trace_files(files)] if url is None else ["--url", url]
+    where = _Where(host, port, insecure_no_auth, login)
+    with tempfile.TemporaryDirectory(prefix="longpole-open-") as state, Group() as group:
+        page = _page(found, Path(state), where, ())
         try:
-            _show(group, page, url)
+            _show(group, page)
         except KeyboardInterrupt:
             _say("stopping")
 
@@ -217,24 +237,43 @@ def _port(given: int | None) -> int:
     return given if given is not None else int(_setting("port") or 0)
 
 
-def _page(
-    arguments: Sequence[str], logs: Path, where: _Where, taken: Collection[int]
-) -> tuple[Child, str]:
-    """The dashboard's child, not yet started, and its address."""
+@dataclass(frozen=True)
+class _Page:
+    """The dashboard's child, not yet started, its address, and a line to say once it is there."""
+
+    child: Child
+    url: str
+    invitation: str | None
+
+
+def _page(arguments: Sequence[str], state: Path, where: _Where, taken: Collection[int]) -> _Page:
+    """The dashboard on what ``arguments`` name; ``state`` keeps its log and its logins."""
     host = where.host or str(_setting("host"))
-    processes.check_bind(host, is_insecure=where.is_insecure)
+    front = login_settings.front(host, state, is_insecure=where.is_insecure, login=where.login)
     port = processes.free_port(_port(where.port), host, taken)
     command = [sys.executable, "-m", "longpole_dashboard.server", "--host", host]
-    command += ["--port", str(port), *(["--insecure-no-auth"] if where.is_insecure else ())]
-    child = Child("dashboard", [*command, *arguments], log=logs / "dashboard.log")
-    return child, f"http://{host}:{port}"
+    command += ["--port", str(port), "--state", str(state)]
+    command += ["--login", front.login or login_settings.NONE]
+    command += ["--insecure-no-auth"] if where.is_insecure else []
+    token = invite(state) if front.login == login_settings.PASSWORD else None
+    child = Child("dashboard", [*command, *arguments], log=state / "logs" / "dashboard.log")
+    said = login_settings.invitation(host, port, token) if token else None
+    return _Page(child, login_settings.address(host, port), said)
 
 
 @contextmanager
-def _key_to(folder: Path, project: str) -> Iterator[str]:
-    """A key that reads a project for as long as the ``with`` lasts."""
-    from longpole_collector.keys import Scope, create, revoke
+def _key_to(folder: Path, project: str | None) -> Iterator[str | None]:
+    """A key that reads a project for as long as the ``with`` lasts.
 
+    To the default project it is the one that the collector gives whoever can read its folder.
+    """
+    from longpole_collector.keys import DEFAULT_PROJECT, Scope, create, revoke
+    from longpole_collector.whereabouts import find
+
+    if project in (None, DEFAULT_PROJECT):
+        running = find(folder)
+        yield running.key if running else None
+        return
     key, secret = create(folder, project, Scope.READ, "longpole serve")
     try:
         yield secret
@@ -242,14 +281,16 @@ def _key_to(folder: Path, project: str) -> Iterator[str]:
         revoke(folder, key.id)
 
 
-def _show(group: Group, page: Child, url: str) -> None:
+def _show(group: Group, page: _Page) -> None:
     """Start the dashboard, say where it is, and wait.
 
     Raises:
         LongpoleError: a child ended by itself.
     """
-    group.start(page).wait_ready(f"{url}/_stcore/health", START_TIMEOUT_S)
-    _say(f"dashboard ready  {url}   Ctrl-C stops")
+    group.start(page.child).wait_ready(f"{page.url}/healthz", START_TIMEOUT_S)
+    _say(f"dashboard ready  {page.url}   Ctrl-C stops")
+    if page.invitation:
+        _say(page.invitation)
     raise LongpoleError(group.wait().obituary())
 
 

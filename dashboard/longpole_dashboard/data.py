@@ -1,7 +1,8 @@
 """The only module of the dashboard that touches a store; everything it reads is cached briefly.
 
-Pages ask for view models: ``ask(function, ...)`` calls ``function(..., reader)`` at most once per
-``TTL_S`` seconds for the same arguments, however many browsers ask.
+Pages ask for view models: ``ask(function, ...)`` calls ``function(..., reader)`` about once per
+``TTL_S`` seconds for the same arguments, however many browsers ask. What has just run out is
+shown once more while it is computed anew, so that nobody waits for a refresh.
 """
 
 import time
@@ -10,24 +11,51 @@ from typing import Any, Final, TypeVar
 
 import streamlit as st
 
-from longpole_collector import stores
+from longpole_collector.settings import PROJECTS_FOLDER
 from longpole_collector.stores.base import Reader
-from longpole_dashboard.model import window
+from longpole_dashboard.model import selection, window
+from longpole_dashboard.model.selection import Selection
 from longpole_dashboard.model.window import Bounds, Filters
-from longpole_dashboard.source import source
+from longpole_dashboard.source import Source, source
 
 TTL_S: Final = 5.0
+MAX_STALE_S: Final = 2 * TTL_S
+"""Nothing older is shown: then a page waits for the store."""
 MAX_ENTRIES: Final = 64
 MAX_BYTES: Final = 256_000_000
 """Of all view models together; a trace of 10,000 spans takes about 10 MB."""
+HOLD_S: Final = 60.0
+MAX_HELD: Final = 6
+"""Tables of single workflows; one of 14,000 takes about 10 MB."""
+MAX_READERS: Final = 32
+"""Open stores and connections: one a project."""
+DEFAULT_PROJECT: Final = "default"
+_PROJECT: Final = "longpole_project"
 
 R = TypeVar("R")
 
 
-@st.cache_resource(show_spinner=False)
-def _reader() -> Reader:
+@st.cache_resource(max_entries=MAX_READERS, show_spinner=False)
+def _reader(chosen: Source) -> Reader:
+    return chosen.open()
+
+
+def projects() -> tuple[str, ...]:
+    """The projects of a data folder, the default one first; empty where there is but one.
+
+    A collector shows the one project of the key that it is asked with.
+    """
     chosen = source()
-    return stores.open_reader(db=chosen.db, url=chosen.url, files=chosen.files)
+    folder = chosen.db
+    if folder is None or chosen.project is not None or not (folder / PROJECTS_FOLDER).is_dir():
+        return ()
+    others = sorted(each.name for each in (folder / PROJECTS_FOLDER).iterdir() if each.is_dir())
+    return (DEFAULT_PROJECT, *others) if others else ()
+
+
+def use_project(project: str | None) -> None:
+    """Answer this browser's questions from a project from now on; ``None`` is the default one."""
+    st.session_state[_PROJECT] = None if project == DEFAULT_PROJECT else project
 
 
 def reopen() -> None:
@@ -39,15 +67,61 @@ def ask(function: Callable[..., R], *arguments: Any) -> R:
     """What ``function(*arguments, reader)`` returns.
 
     The function is a module's own, pure but for the reader, and its arguments are what Streamlit
-    can hash: plain values, tuples, frozen dataclasses.
+    can hash: plain values, tuples, frozen dataclasses. Filters that move with the clock count as
+    the same while their selection is.
     """
-    found: R = _asked(f"{function.__module__}.{function.__qualname__}", arguments, function)
+    found: R = _asked(*_question(function, arguments), arguments, function)
     return found
 
 
-@st.cache_data(ttl=TTL_S, max_entries=MAX_ENTRIES, max_size=MAX_BYTES, show_spinner=False)
-def _asked(name: str, arguments: tuple[Any, ...], _function: Callable[..., Any]) -> Any:
-    return _function(*arguments, _reader())
+def hold(function: Callable[..., R], *arguments: Any) -> R:
+    """As :func:`ask`, for what is too large to be copied: kept ``HOLD_S`` seconds, never changed.
+
+    Whoever asks gets the same object.
+    """
+    found: R = _held(*_question(function, arguments), arguments, function)
+    return found
+
+
+def _question(
+    function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> tuple[str, tuple[Any, ...], Source]:
+    name = f"{function.__module__}.{function.__qualname__}"
+    key = tuple(_same(argument) for argument in arguments)
+    # What somebody may see is part of what is kept: nobody gets what another's question found.
+    return name, key, source().narrowed(st.session_state.get(_PROJECT))
+
+
+def _same(argument: Any) -> Any:
+    return argument.asked or argument if isinstance(argument, Filters) else argument
+
+
+@st.cache_data(
+    ttl=TTL_S,
+    refresh_mode="background",
+    max_entries=MAX_ENTRIES,
+    max_size=MAX_BYTES,
+    show_spinner=False,
+)
+def _asked(
+    name: str,
+    key: tuple[Any, ...],
+    chosen: Source,
+    _arguments: tuple[Any, ...],
+    _function: Callable[..., Any],
+) -> Any:
+    return _function(*_arguments, _reader(chosen))
+
+
+@st.cache_resource(ttl=HOLD_S, max_entries=MAX_HELD, show_spinner=False)
+def _held(
+    name: str,
+    key: tuple[Any, ...],
+    chosen: Source,
+    _arguments: tuple[Any, ...],
+    _function: Callable[..., Any],
+) -> Any:
+    return _function(*_arguments, _reader(chosen))
 
 
 def bounds() -> Bounds:
@@ -55,7 +129,6 @@ def bounds() -> Bounds:
     return ask(window.bounds)
 
 
-@st.cache_data(ttl=TTL_S, max_entries=MAX_ENTRIES, show_spinner=False)
-def filters(choice: str, route: str | None) -> Filters:
-    """The stretch of a range as the URL spells it, as of now; the same for ``TTL_S`` seconds."""
-    return window.resolve(choice, route, bounds(), time.time_ns(), source().is_recorded)
+def filters(selected: Selection) -> Filters:
+    """What a selection stands for, as of now."""
+    return selection.resolve(selected, bounds(), time.time_ns(), source().is_recorded)

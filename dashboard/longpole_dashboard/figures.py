@@ -1,22 +1,34 @@
 """Values to Plotly figures; pure, no Streamlit."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import plotly.graph_objects as go
 
 from longpole_dashboard.model import text
+from longpole_dashboard.model.clock import SECOND_NS, Clock, axis
 from longpole_dashboard.model.overview import Bin
 from longpole_dashboard.theme import LOOKS
 
+_LEGEND: Final = {
+    "orientation": "h",
+    "y": 1.02,
+    "yanchor": "bottom",
+    "x": 0,
+    "xanchor": "left",
+    "traceorder": "normal",
+    "itemclick": "toggleothers",
+    "itemdoubleclick": "toggle",
+}
 
-def stage_area(bins: Sequence[Bin], bin_s: int) -> go.Figure:
+
+def stage_area(bins: Sequence[Bin], bin_s: int, clock: Clock) -> go.Figure:
     """Mean critical-path ms per stage over time, stacked in the order a request meets the stages.
 
     Drawn in steps, one per bin, so that a stretch without traces stays empty instead of being
     bridged or drawn as 0. A click on the legend shows that stage alone.
     """
-    # Plotly reads ISO text as it stands, so the axis is UTC in every browser.
-    at = [text.utc(b.start_ns + bin_s * 500_000_000) for b in bins]
+    at = [axis(b.start_ns + bin_s * 500_000_000) for b in bins]
     figure = go.Figure()
     for stage, look in LOOKS.items():
         means = [b.mean_ms.get(stage) for b in bins]
@@ -45,17 +57,20 @@ def stage_area(bins: Sequence[Bin], bin_s: int) -> go.Figure:
         height=380,
         margin={"l": 8, "r": 8, "t": 8, "b": 8},
         hovermode="x unified",
-        legend={
-            "orientation": "h",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "x": 0,
-            "xanchor": "left",
-            "traceorder": "normal",
-            "itemclick": "toggleothers",
-            "itemdoubleclick": "toggle",
+        legend=_LEGEND,
+        xaxis={
+            "title": {"text": f"start of the workflow, {clock.label}"},
+            "type": "date",
+            **_ticks(bins, bin_s, clock),
         },
-        xaxis={"title": {"text": "start of the workflow, UTC"}, "type": "date"},
         yaxis={"title": {"text": "mean ms per workflow"}, "separatethousands": True},
     )
     return figure
+
+
+def _ticks(bins: Sequence[Bin], bin_s: int, clock: Clock) -> dict[str, object]:
+    if not bins:
+        return {}
+    start_ns, end_ns = bins[0].start_ns, bins[-1].start_ns + bin_s * SECOND_NS
+    at, labels = clock.ticks(start_ns, end_ns)
+    return {"tickvals": at, "ticktext": labels, "range": [axis(start_ns), axis(end_ns)]}

@@ -11,6 +11,7 @@ import http.client
 import logging
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -64,20 +65,29 @@ def free_port(preferred: int, host: str = LOOPBACK, taken: Collection[int] = ())
     raise UsageError(f"no free port on {host} from {preferred} on: {reason}")
 
 
-def check_bind(host: str, *, is_insecure: bool) -> bool:
+def is_beyond(host: str) -> bool:
+    """Whether an address that is bound is reached by other machines.
+
+    Raises:
+        UsageError: it is no address.
+    """
+    try:
+        return host != "localhost" and not ip_address(host).is_loopback
+    except ValueError as error:
+        raise UsageError(f"--host '{host}' is not an IP address: use 127.0.0.1") from error
+
+
+def check_bind(host: str, *, is_insecure: bool, has_login: bool = False) -> bool:
     """Whether ``host`` reaches beyond this machine.
 
     Raises:
-        UsageError: it does, and nobody said that is wanted; the dashboard has no login.
+        UsageError: it does, nobody has to log in, and nobody said that is wanted.
     """
-    try:
-        is_open = host != "localhost" and not ip_address(host).is_loopback
-    except ValueError as error:
-        raise UsageError(f"--host '{host}' is not an IP address: use 127.0.0.1") from error
-    if is_open and not is_insecure:
+    is_open = is_beyond(host)
+    if is_open and not is_insecure and not has_login:
         raise UsageError(
             f"--host {host} opens the dashboard to the network and it has no login: "
-            "use 127.0.0.1, or add --insecure-no-auth to accept that"
+            "use 127.0.0.1, or add --login password, or --insecure-no-auth to accept that"
         )
     return is_open
 
@@ -204,9 +214,18 @@ class Child:
 
 
 def answers_200(url: str, timeout_s: float = 2.0) -> bool:
-    """Whether ``GET url`` (http only) answers 200 now; every failure is ``False``."""
+    """Whether ``GET url`` answers 200 now; every failure is ``False``.
+
+    Of a server with TLS the certificate is not looked at: it is one that we have just started,
+    and is not asked for anything else.
+    """
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+    host, port = parts.hostname or "", parts.port
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    if parts.scheme == "https":
+        unchecked = ssl.create_default_context()
+        unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=unchecked)
     try:
         connection.request("GET", parts.path or "/")
         return connection.getresponse().status == 200

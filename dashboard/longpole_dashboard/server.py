@@ -10,23 +10,26 @@ import logging
 import signal
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, Final
 
 import streamlit as st
 import uvicorn
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 from streamlit.web import bootstrap
 
 from longpole.errors import LongpoleError, UsageError
-from longpole_dashboard import pages, processes
+from longpole_dashboard import login_scope, login_settings, pages, processes
+from longpole_dashboard.login import POLICY_VIOLATION, AsgiApp, Gate, Message, Receive, Scope, Send
+from longpole_dashboard.login_oidc import Provider
+from longpole_dashboard.login_settings import Front, invitation
+from longpole_dashboard.login_store import Logins, invite
 from longpole_dashboard.source import Source, use
 from longpole_dashboard.theme import STREAMLIT_THEME
 
@@ -34,7 +37,6 @@ log = logging.getLogger("longpole.dashboard.server")
 
 SCRIPT = Path(__file__).parent / "script" / "main.py"
 PAGES: Final = tuple(m.name for m in iter_modules(pages.__path__) if m.name != "base")
-LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 _POLICY: Final = (
     "default-src 'self'; "
@@ -46,23 +48,44 @@ _POLICY: Final = (
 _HEADERS: Final = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    # not no-referrer: browsers would hide from which page a form was sent (Origin: null)
+    (b"referrer-policy", b"same-origin"),
 )
+_TOLD: Final = f"""<script>
+window.__streamlit = {{ BACKEND_BASE_URL: window.location.origin }};
+window.WebSocket = class extends WebSocket {{
+  constructor(...given) {{
+    super(...given);
+    this.addEventListener("close", (end) => end.code === {POLICY_VIOLATION} && location.reload());
+  }}
+}};
+addEventListener("vite:preloadError", async () => {{
+  if ((await fetch("/_stcore/health")).status === 401) location.reload();
+}});
+</script>"""
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+class _PageName(Convertor[str]):
+    """The address of a page, there or not; files and what Streamlit has of its own are none."""
+
+    regex = "[A-Za-z0-9_-]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
 
 
-def options(host: str, port: int, *, is_open: bool) -> dict[str, Any]:
+register_url_convertor("page", _PageName())
+
+
+def options(host: str, port: int) -> dict[str, Any]:
     """Every Streamlit option the dashboard depends on; they win over the user's own files.
 
     Args:
         host: address to bind.
         port: port to bind.
-        is_open: bound beyond this machine, so any host name is accepted.
     """
     return {
         "global.developmentMode": False,
@@ -71,7 +94,7 @@ def options(host: str, port: int, *, is_open: bool) -> dict[str, Any]:
         "server.headless": True,
         "server.fileWatcherType": "none",
         "server.runOnSave": False,
-        "server.allowedHosts": ["*"] if is_open else list(LOCAL_NAMES),
+        "server.allowedHosts": ["*"],  # the gate in front has refused all names but ours
         "server.enableCORS": True,
         "server.enableXsrfProtection": True,
         "server.enableStaticServing": False,
@@ -91,12 +114,12 @@ def index(request: Request) -> HTMLResponse:
     """Streamlit's page with the server's address in it.
 
     Without it the script, opened at ``/trace``, looks for the server below ``/trace`` first, which
-    costs a second and leaves errors in the console.
+    costs a second and leaves errors in the console. A page whose login has ended, here or in
+    another tab, is loaded anew: that leads to the form.
     """
     page = (Path(st.__file__).parent / "static" / "index.html").read_text(encoding="utf-8")
-    told = "<script>window.__streamlit = { BACKEND_BASE_URL: window.location.origin }</script>"
     return HTMLResponse(
-        page.replace("<head>", f"<head>{told}", 1), headers={"cache-control": "no-cache"}
+        page.replace("<head>", f"<head>{_TOLD}", 1), headers={"cache-control": "no-cache"}
     )
 
 
@@ -131,50 +154,68 @@ def on_script_error(error: Exception) -> bool:
     return True
 
 
-def app(*, is_open: bool) -> st.App:
-    """The ASGI application: Streamlit behind a host check, headers and compression."""
-    hosts = ["*"] if is_open else list(LOCAL_NAMES)
+def app(front: Front, logins: Logins | None = None, provider: Provider | None = None) -> st.App:
+    """The ASGI application: Streamlit behind the gate, headers and compression.
+
+    Args:
+        front: who is let in.
+        logins: those who may log in, where somebody has to.
+        provider: who says who they are, where that is OpenID Connect.
+    """
     return st.App(
         SCRIPT,
-        routes=[Route(f"/{name}", index) for name in ("", *PAGES)],
+        routes=[Route("/", index), Route("/{name:page}", index)],
         on_script_error=on_script_error,
         middleware=[
-            Middleware(TrustedHostMiddleware, allowed_hosts=hosts),
             Middleware(SecurityHeaders),
+            Middleware(Gate, front=front, logins=logins, provider=provider),
             # Streamlit leaves its own scripts uncompressed; they are most of the first load.
             Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5),
         ],
     )
 
 
-def serve(source: Source, host: str, port: int, *, is_open: bool) -> None:
+def serve(source: Source, host: str, port: int, front: Front, state: Path | None = None) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
         source: where the data comes from.
         host: address to bind.
         port: port to bind; 0 lets the system choose; a taken one is an error.
-        is_open: what :func:`processes.check_bind` said.
+        front: who is let in.
+        state: folder of the logins, where somebody has to log in.
 
     Raises:
-        UsageError: the port is taken.
+        UsageError: the port is taken, or the way to log in is not fully configured.
     """
     if port and processes.free_port(port, host) != port:
         raise UsageError(f"port {port} on {host} is taken: choose another with --port")
-    use(source, is_open=is_open)
-    bootstrap.load_config_options(options(host, port, is_open=is_open))
+    logins = Logins(state) if front.login is not None and state is not None else None
+    if logins is None:
+        use(source, is_open=front.is_unguarded)
+    else:
+        use(source, seen=login_scope.Scoped(logins), viewer=login_scope.viewer)
+    bootstrap.load_config_options(options(host, port))
+    tls = login_settings.tls()
     config = uvicorn.Config(
-        app(is_open=is_open),
+        app(front, logins, login_settings.provider(front)),
         host=host,
         port=port,
         ws="websockets-sansio",
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=2,
+        proxy_headers=False,  # the gate believes those proxies that are listed
+        ssl_certfile=tls and tls.certificate,
+        ssl_keyfile=tls and tls.key,
     )
     listener = config.bind_socket()
-    address = f"http://{host}:{listener.getsockname()[1]}"
+    port = listener.getsockname()[1]
+    address = login_settings.address(host, port)
     sys.stderr.write(f"dashboard ready  {address}  {source.describe()}\n")
+    if front.login == login_settings.PASSWORD and state is not None:
+        token = invite(state, is_told=True)
+        sys.stderr.write(f"{invitation(host, port, token)}\n" if token else "")
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn stops cleanly on these and then raises them again.
         signal.signal(number, lambda *_: sys.exit(0))
@@ -186,16 +227,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="longpole_dashboard.server", description=__doc__)
     parser.add_argument("--host", default=processes.LOOPBACK)
     parser.add_argument("--port", type=int, default=8501)
+    parser.add_argument("--login", choices=login_settings.WAYS, help="how people log in")
     parser.add_argument("--insecure-no-auth", action="store_true")
+    parser.add_argument("--state", type=Path, help="data folder with the logins (default --db)")
     parser.add_argument("--url", help="a running collector")
     parser.add_argument("--db", type=Path, help="a data folder")
+    parser.add_argument("--project", help="project in --db, or the one that the key opens")
     parser.add_argument("files", nargs="*", type=Path, help="files of traces")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
     try:
-        source = Source(url=given.url, db=given.db, files=tuple(given.files))
-        is_open = processes.check_bind(given.host, is_insecure=given.insecure_no_auth)
-        serve(source, given.host, given.port, is_open=is_open)
+        told = given.project if given.url else None
+        source = Source(url=given.url, db=given.db, files=tuple(given.files), project=told)
+        source = source.narrowed(given.project)
+        state = given.state or given.db
+        front = login_settings.front(
+            given.host, state, is_insecure=given.insecure_no_auth, login=given.login
+        )
+        serve(source, given.host, given.port, front, state)
     except LongpoleError as error:
         sys.stderr.write(f"Error: {error}\n")
         return error.exit_code

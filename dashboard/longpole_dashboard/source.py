@@ -1,17 +1,30 @@
 """Where the dashboard's data comes from, named once by the process that serves it.
 
+Where people log in, each sees what their login may read: :func:`source` is the source of whoever
+looks at the page that asks. Everything that pages read comes by it, so it is the one place that
+decides the project.
+
 Apart from ``data``, so that the server can be set up before Streamlit's caches exist.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from longpole.errors import UsageError
+from longpole_collector import stores
+from longpole_collector.settings import project_folder
+from longpole_collector.stores.base import Reader
+from longpole_collector.stores.remote import RemoteReader
 
 
 @dataclass(frozen=True)
 class Source:
     """Where the data comes from: exactly one of a collector, a data folder, files.
+
+    ``key`` is what the collector is shown, and decides the project; without one it is the
+    configured one, if there is one. ``project`` is only told.
 
     Raises:
         UsageError: none or more than one is given.
@@ -20,6 +33,8 @@ class Source:
     url: str | None = None
     db: Path | None = None
     files: tuple[Path, ...] = ()
+    key: str | None = field(default=None, repr=False)
+    project: str | None = None
 
     def __post_init__(self) -> None:
         if sum((self.url is not None, self.db is not None, bool(self.files))) != 1:
@@ -35,30 +50,78 @@ class Source:
         if self.files:
             more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
             return f"file {self.files[0].name}{more}"
-        return f"data folder {self.db}" if self.db else f"collector {self.url}"
+        where = f"data folder {self.db}" if self.db else f"collector {self.url}"
+        return f"{where}, project {self.project}" if self.project else where
+
+    def narrowed(self, project: str | None) -> Self:
+        """One project of a data folder; the same source where that chooses nothing.
+
+        A source that was narrowed before stays so: a login's project is never left.
+        """
+        if project is None or self.db is None or self.project is not None:
+            return self
+        return replace(self, db=project_folder(self.db, project), project=project)
+
+    def open(self) -> Reader:
+        """A reader over it.
+
+        Raises:
+            UsageError, Unreachable, BadInput: as :func:`longpole_collector.stores.open_reader`.
+        """
+        if self.url is not None:
+            return RemoteReader(self.url, self.key)
+        return stores.open_reader(db=self.db, files=self.files)
+
+
+def _everybodys(source: Source) -> Source:
+    return source
+
+
+def _nobody() -> None:
+    return None
 
 
 _source: Source | None = None
 _is_open = False
+_seen: Callable[[Source], Source] = _everybodys
+_viewer: Callable[[], str | None] = _nobody
 
 
-def use(source: Source, *, is_open: bool = False) -> None:
-    """Name the source for this process; ``is_open``: served beyond this machine."""
-    global _source, _is_open
-    _source, _is_open = source, is_open
+def use(
+    source: Source,
+    *,
+    is_open: bool = False,
+    seen: Callable[[Source], Source] = _everybodys,
+    viewer: Callable[[], str | None] = _nobody,
+) -> None:
+    """Name the source for this process.
+
+    Args:
+        source: what the dashboard itself may read.
+        is_open: served beyond this machine, without a login.
+        seen: what whoever looks may read of it, asked anew each time.
+        viewer: who looks; ``None`` where nobody logs in.
+    """
+    global _source, _is_open, _seen, _viewer
+    _source, _is_open, _seen, _viewer = source, is_open, seen, viewer
 
 
 def source() -> Source:
-    """The source in use.
+    """The source of whoever looks.
 
     Raises:
-        UsageError: the application was started without one.
+        UsageError: the application was started without one, or whoever looks may see nothing.
     """
     if _source is None:
         raise UsageError("no source of data: start with `longpole serve` or `longpole open FILE`")
-    return _source
+    return _seen(_source)
 
 
 def is_open() -> bool:
     """Whether the dashboard is served beyond this machine, without a login."""
     return _is_open
+
+
+def viewer() -> str | None:
+    """Who looks; ``None`` where nobody logs in."""
+    return _viewer()

@@ -21,6 +21,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "demo": (f"{_DASHBOARD}:demo", "a real model, a real workload, a planted fault", "all"),
     "serve": (f"{_DASHBOARD}:serve", "collector and dashboard", "dashboard"),
     "open": (f"{_DASHBOARD}:open_files", "the dashboard on files, nothing kept", "dashboard"),
+    "users": (
+        "longpole_dashboard.login_commands:users",
+        "who may log in to the dashboard: add, link, list, remove",
+        "dashboard",
+    ),
     "explain": (
         "longpole_analytics.commands:explain",
         "where one trace's time went",
@@ -123,6 +128,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "keys": ("longpole_collector.key_commands:keys", "who may send and read", "collector"),
     "doctor": (f"{_COLLECTOR}:doctor", "what is wrong on this machine, and the fix", "collector"),
     "engine": ("longpole_engine.commands:engine", "the reference engine", "engine"),
+    "load": ("longpole_engine.load.commands:load", "send requests, open loop by default", "engine"),
     "config": ("longpole.commands:show_config", "every setting with its source", ""),
 }
 """Command -> (where it lives, one line, the extra it needs)."""

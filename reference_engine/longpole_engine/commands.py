@@ -11,6 +11,7 @@ import click
 
 from longpole import config as configuration
 from longpole.errors import LongpoleError
+from longpole_engine.load.commands import proxy
 from longpole_engine.settings import DEFAULTS
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ _MODEL = "smollm2, tiny, a GGUF file or a Hugging Face folder."
 @click.group("engine")
 def engine() -> None:
     """The reference engine: a real model on this machine's CPU."""
+
+
+engine.add_command(proxy)
 
 
 @engine.command("serve")

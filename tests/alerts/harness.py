@@ -28,7 +28,9 @@ def slo(**given):
 class Scene:
     """What goes on: minutes are played, looked at once each, half-way through by default."""
 
-    def __init__(self, folder, sinks=(), allow=("127.0.0.1",), repeat_s=14_400.0, **tables):
+    def __init__(
+        self, folder, sinks=(), allow=("127.0.0.1",), repeat_s=14_400.0, patience_s=0.0, **tables
+    ):
         self.folder, self.store = folder, MadeStore()
         self.got = []
         self.fault = None
@@ -38,6 +40,7 @@ class Scene:
             projects=frozenset(["default"]),
             interval_s=5.0,
             repeat_s=repeat_s,
+            patience_s=patience_s,
             dashboard="http://127.0.0.1:8501",
             sinks=(Sink("book", kind, {}), *sinks),
             allow_hosts=allow,

@@ -4,15 +4,17 @@ import duckdb
 import polars as pl
 
 from longpole.errors import Unreachable
+from longpole.vocab import keys
 from longpole_collector.stores.duckdb import DuckStore
 
 MINUTE_NS = 60 * 10**9
 VIEWS = ("traces", "calls", "trace_stages")
+QUALITY = f"{keys.OUTCOME_FACT_PREFIX}quality"
 
 
 def _empty():
     store = DuckStore()
-    found = {view: store.sql(f"SELECT * FROM {view} LIMIT 0") for view in VIEWS}
+    found = {view: store.sql(f"SELECT * FROM {view} LIMIT 0") for view in (*VIEWS, "spans")}
     store.close()
     return found
 
@@ -29,6 +31,7 @@ class MadeStore:
         self._later = []
         self._num = 0
         self._db = duckdb.connect()
+        self._quality = []
         for view, table in EMPTY.items():
             self._db.register("empty", table)
             self._db.execute(f"CREATE TABLE {view} AS SELECT * FROM empty")
@@ -68,6 +71,8 @@ class MadeStore:
             ttft = 5000.0 if row["is_bad"] else 100.0
             ids = {"trace_id": f"{self._num:032x}", "start_ns": row["start_ns"]}
             ids["end_ns"] = row["start_ns"] + int(ttft * 1e6)
+            if "quality" in row:
+                self._quality.append((ids["trace_id"], row["start_ns"], str(row["quality"])))
             named = {name: row.get(name) for name in ("route", "prompt_version", "outcome")}
             wall = int((ttft + 50) * 1e6)
             traces.append(
@@ -82,6 +87,13 @@ class MadeStore:
         self._later.append((traces, calls, stages))
 
     def _flush(self):
+        told, self._quality = self._quality, []
+        if told:
+            self._db.executemany(
+                "INSERT INTO spans (trace_id, start_ns, attributes) "
+                f"VALUES (?, ?, MAP {{'{QUALITY}': ?}})",
+                told,
+            )
         later, self._later = self._later, []
         if not later:
             return

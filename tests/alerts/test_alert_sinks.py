@@ -170,6 +170,25 @@ class TestDelivery:
             it.watch.deliver(it.now_s + 40)
         assert len(got) == 2
 
+    @pytest.mark.parametrize(("headers", "most"), [({}, 60), ({"retry-after": "300"}, 13)])
+    def test_one_that_is_too_busy_for_an_hour_is_left_alone_and_gets_it_then(
+        self, scene, headers, most
+    ):
+        until_s = float("inf")
+
+        def busy(_):
+            return (429, headers, b"") if it.now_s < until_s else (204, {}, b"")
+
+        with serving(busy) as (url, got):
+            it = scene(sinks=[sink("webhook", url=url)])
+            burn(it)
+            until_s = it.now_s + 3600
+            while it.now_s < until_s + 700:
+                it.now_s += 5
+                it.watch.deliver(it.now_s)
+        assert 5 <= len(got) <= most
+        assert [d["state"] for d in it.ledger_rows() if d["sink"] == "it"] == ["sent"]
+
     @pytest.mark.parametrize("status", [400, 401, 404, 302])
     def test_what_is_refused_for_good_is_not_tried_again(self, scene, status):
         headers = {"location": "http://169.254.169.254/latest"} if status == 302 else {}

@@ -28,6 +28,7 @@ where = "route = 'chat'"
 
 [alerts]
 interval_s = 1
+patience_s = 0
 allow_hosts = "127.0.0.1"
 
 [alerts.sinks.hook]

@@ -114,6 +114,19 @@ def test_the_document_tells_hits_money_misses_and_waste(source):
     assert document["cost"]["all"]["cost_per_accepted_usd"] > 0
 
 
+def test_costs_are_told_by_any_column_of_the_calls(source):
+    found = json.loads(run("--json", "--by", "service,request_model", *source).stdout)
+    rows = found["cost_by"]
+    assert {frozenset(row) >= {"service", "request_model"} for row in rows} == {True}
+    every = found["cost"]["all"]["cost_usd"]
+    assert sum(row["cost_usd"] for row in rows) == pytest.approx(every)
+    by_route = json.loads(run("--json", *source).stdout)
+    assert by_route["cost_by"] == by_route["cost"]["routes"]
+    workflows = json.loads(run("--json", "--by", "trace_id", *source).stdout)["cost_by"]
+    assert {row["num_workflows"] for row in workflows} == {1}
+    assert "cost_per_accepted_usd" in run("--by", "service", *source).stdout
+
+
 def test_the_text_names_the_edit(source):
     text = run(*source, "--where", "route = 'stamped'").stdout
     assert "volatile_prefix" in text
@@ -144,6 +157,9 @@ def test_bad_options_and_files_are_refused(tmp_path):
     for ttl in ("", "x", "0", "-1", "nan", "inf"):
         with pytest.raises(UsageError, match="--ttl"):
             run("--ttl", ttl, "--replay", "x.parquet")
+    pl.DataFrame({"start_ns": [1]}).write_csv(tmp_path / "calls.csv")
+    with pytest.raises(UsageError, match="--by: no column 'nope'; there are start_ns"):
+        run("--by", "nope", tmp_path / "calls.csv")
     broken = tmp_path / "x.parquet"
     broken.write_text("no parquet")
     with pytest.raises(BadInput, match=r"x\.parquet"):

@@ -73,19 +73,6 @@ def test_replay_vectors(case):
     assert found == case["expect_hit_tokens"]
 
 
-@pytest.mark.parametrize(
-    ("name", "shares", "with_hit"),
-    [
-        ("mooncake_conversation", (0.103234, 0.284382, 0.35199), 6014),
-        ("mooncake_synthetic", (0.093126, 0.30321, 0.337514), 326),
-    ],
-)
-def test_real_arrivals_would_have_hit_so_much(name, shares, with_hit):
-    found = replayed(pl.read_parquet(DATA / f"{name}.parquet"), (60, 300, 3600))
-    assert [each.hit_token_share for each in found] == pytest.approx(shares, abs=1e-6)
-    assert found[1].requests_with_hit == with_hit
-
-
 @given(
     st.lists(
         st.tuples(st.integers(0, 5000), st.lists(st.integers(1, 3), min_size=1, max_size=4)),

@@ -21,8 +21,10 @@ from longpole_analytics.frames import spans_from_table
 from longpole_analytics.minutes import MINUTE_NS, query, roll_up
 from longpole_analytics.requests import from_flat
 from longpole_analytics.rollup import ROLLUP
-from longpole_analytics.slices import OTHER, SliceRules, rolled_slices, slices
+from longpole_analytics.slice_labels import OTHER
+from longpole_analytics.slices import SliceRules, rolled_slices, slices
 from longpole_analytics.slices_command import slices as command
+from longpole_analytics.stage_slices import stage_slices
 from longpole_collector.stores import open_reader
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.minutes import refresh
@@ -300,6 +302,55 @@ def test_the_command_prints_a_table():
     assert answer.stdout.count("(unknown)") == 1
     spans = run(SAMPLE, "--by", "route,hour", "--metric", "ttft_ms", "--tz", "Asia/Kathmandu")
     assert "+0545" in spans.stdout.replace("\n", "")
+
+
+def test_the_command_tells_stages_of_all_and_of_the_slowest():
+    asked = (SAMPLE, "--by", "prompt_version", "--stages")
+    answer = run(*asked)
+    assert "mean on the critical path, by stage" in answer.stdout
+    assert "above p99  n 0       too few" in answer.stdout
+    document = json.loads(run(*asked, "--json").stdout)
+    plain = json.loads(run(*asked[:-1], "--json").stdout)
+    assert document.keys() - plain.keys() == {"stages"}
+    for each in document["stages"]:
+        (whole, *_) = each["parts"]
+        assert sum(stage["share"] for stage in whole["stages"]) == pytest.approx(1)
+        assert sum(stage["mean_ms"] for stage in whole["stages"]) == pytest.approx(whole["mean"])
+    assert isinstance(run(*asked, "--rolled").exception, UsageError)
+
+
+def test_stages_count_each_request_by_its_weight_and_only_where_they_are_known():
+    rows = [
+        {
+            "e2e_ms": 10.0 * (1 + i % 40),
+            "queue_ms": 4.0 * (i % 40),
+            "tool_ms": 5.0,
+            "weight": 1 + i % 3,
+        }
+        for i in range(300)
+    ]
+    rows += [{"e2e_ms": 1e6}, {"e2e_ms": None, "queue_ms": 1.0}]
+    table = pl.DataFrame(rows, infer_schema_length=None)
+    repeated = [{**row, "weight": 1} for row in rows for _ in range(row.get("weight") or 1)]
+    weighed, plain = (
+        stage_slices(from_flat(given), []).slices[0]
+        for given in (table, pl.DataFrame(repeated, infer_schema_length=None))
+    )
+    assert weighed.num_unknown == 2
+    for ours, theirs in zip(weighed.parts, plain.parts, strict=True):
+        assert ours.limit == theirs.limit
+        assert ours.mean == (None if theirs.mean is None else pytest.approx(theirs.mean))
+        assert [s.stage for s in ours.stages] == [s.stage for s in theirs.stages]
+        for one, other in zip(ours.stages, theirs.stages, strict=True):
+            assert one.mean_ms == pytest.approx(other.mean_ms)
+    above = weighed.parts[1]
+    kept = [row for row in rows[:300] if row["e2e_ms"] > above.limit]
+    queue = sum(row["queue_ms"] * row["weight"] for row in kept) / sum(r["weight"] for r in kept)
+    assert {s.stage.value: s.mean_ms for s in above.stages} == pytest.approx(
+        {"queue": queue, "tool": 5.0}
+    )
+    with pytest.raises(BadInput, match="no metric"):
+        stage_slices(from_flat(table), [], "nope")
 
 
 def test_the_command_says_what_is_wrong():

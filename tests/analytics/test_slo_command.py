@@ -12,9 +12,12 @@ import yaml
 from click.testing import CliRunner
 
 from longpole.errors import BadInput, NotEnoughData, Unreachable, UsageError
-from longpole.vocab import Stage
+from longpole.vocab import Stage, keys
 from longpole_analytics.minutes import MINUTE_NS
+from longpole_analytics.rollup import ROLLUP
 from longpole_analytics.slo_command import slo
+from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.writer import Writer
 
 from .tables import spans_table
 from .traces import span
@@ -72,6 +75,19 @@ def checked(*arguments, exit_code):
 
 def when(minutes_before=0):
     return datetime.fromtimestamp(AT - 60 * minutes_before, UTC).isoformat()
+
+
+def write(spans, folder, kind):
+    """The options that name these spans, in a file or in a store."""
+    if kind == "file":
+        pq.write_table(spans_table(spans), folder / "traces.parquet")
+        return "--file", folder / "traces.parquet"
+    store = DuckStore(folder / "db")
+    writer = Writer(store, ROLLUP)
+    writer.write_spans(spans)
+    writer.settle(everything=True)
+    store.close()
+    return "--db", folder / "db"
 
 
 class TestCheck:
@@ -151,6 +167,34 @@ class TestCheck:
         for told in found["slos"]:
             assert (told["events"]["bad"], told["events"]["total"]) == (10, 30)
         assert found["slos"][0]["floors"][0]["status"] == "met"
+
+    @pytest.mark.parametrize("kind", ["file", "store"])
+    def test_what_only_the_outcome_tells_is_asked_for_where_it_is_promised(
+        self, config, tmp_path, kind
+    ):
+        spans = []
+        for number in range(30):
+            begun = AT * 1000 - number * 1000 - 900
+            said = {f"{keys.OUTCOME_FACT_PREFIX}freshness": str(100 * number)}
+            if number % 3:  # the others do not say
+                said[f"{keys.OUTCOME_FACT_PREFIX}quality"] = "0.9" if number % 3 == 1 else "much"
+            root = f"{number + 1:016x}"
+            spans += [
+                span(root, None, begun, begun + 800, operation="invoke_workflow",
+                     outcome="accepted", attributes=said, trace_id=f"{number + 1:032x}"),
+            ]  # fmt: skip
+        where = write(spans, tmp_path, kind)
+        config.write_text(
+            '[slo.new]\nmetric = "freshness"\nthreshold = 1000\ntarget = 0.9\nperiod = "1d"\n'
+            '[slo.quick]\nmetric = "e2e_ms"\nthreshold = 1000\ntarget = 0.9\nperiod = "1d"\n'
+            'floors = [{metric = "quality", threshold = 0.95, target = 0.5}]\n'
+        )
+        found = checked("--config", config, *where, "--at", when(), exit_code=3)
+        new, quick = found["slos"]
+        assert (new["events"]["bad"], new["events"]["total"]) == (19, 30)
+        (floor,) = quick["floors"]
+        assert (floor["bad"], floor["total"], floor["status"]) == (10, 10, "missed")
+        assert (quick["events"]["bad"], quick["is_breached"]) == (0, True)
 
 
 class TestBadInput:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from longpole.cli import main
 from longpole.errors import BadInput, UsageError
 from longpole.vocab import Stage
-from longpole_analytics import span_loading
+from longpole_analytics import loading, span_loading
 from longpole_analytics.span_loading import numbered
 from longpole_analytics.stats import quantile
 from longpole_analytics.whatif_command import whatif
@@ -177,7 +177,7 @@ def test_a_collector_is_asked_page_by_page(monkeypatch):
     table = spans_table(traces(50))
     reader = PagedReader(table)
     monkeypatch.setattr("longpole_collector.stores.remote.RemoteReader", PagedReader)
-    monkeypatch.setattr(span_loading, "PAGE_ROWS", 7)
+    monkeypatch.setattr(loading, "PAGE_ROWS", 7)
     found = numbered(span_loading._rows(reader, []))
     assert reader.pages == 150 // 7 + 1
     assert found.num_rows == 150

@@ -43,6 +43,7 @@ def test_the_api_is_described_and_serves_no_page(client):
     paths = document["paths"]
     assert paths.keys() == {
         *(QUERY, "/api/v1/status", "/api/v1/backup", "/api/v1/prune"),
+        *("/api/v1/settings", "/api/v1/watched/{asked}"),
         *("/metrics", "/healthz", "/readyz"),
     }
     query = paths[QUERY]["post"]

@@ -1,7 +1,10 @@
 """Backup and pruning, on a folder and by the collector that runs on it; what a collector tidies."""
 
 import json
+import sqlite3
+import stat
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -63,6 +66,21 @@ def test_a_backup_is_a_folder_that_answers_by_itself(kept, tmp_path):
     with pytest.raises(BadInput, match="there already"):
         backup_folder(kept, target)
     assert not list(kept.glob("backups/*"))
+
+
+def test_a_backup_has_what_others_keep_beside_the_spans(kept, tmp_path):
+    path = kept / "alerts" / "alerts.sqlite"
+    path.parent.mkdir(exist_ok=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as ledger:
+        ledger.execute("PRAGMA journal_mode = WAL")
+        ledger.execute("CREATE TABLE silences (slo TEXT)")
+        ledger.execute("INSERT INTO silences VALUES ('chat')")  # written, not yet in the file
+        done = run("backup", tmp_path / "one", "--db", kept, "--json")
+    assert "alerts/alerts.sqlite" in done["files"]
+    copy = tmp_path / "one" / "alerts" / "alerts.sqlite"
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(copy)) as ledger:
+        assert ledger.execute("SELECT slo FROM silences").fetchall() == [("chat",)]
 
 
 def test_a_user_is_forgotten_and_nobody_else(kept):

@@ -20,6 +20,7 @@ from longpole_collector.files import write_parquet
 from longpole_collector.keys import listed
 from longpole_collector.stores.remote import RemoteReader
 from longpole_dashboard import commands, processes
+from longpole_dashboard.login_store import Logins, invite
 
 from .conftest import MemoryStore
 from .sample import agent_trace
@@ -171,6 +172,35 @@ def test_a_bind_beyond_loopback_is_refused_with_2(tmp_path: Path, command: list[
     assert done.returncode == 2
     assert "--insecure-no-auth" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_login_opens_the_bind_and_the_first_start_invites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    state = tmp_path / "data"
+    where = commands._Where("0.0.0.0", 0, is_insecure=False, login="password")
+    page = commands._page(["--url", "http://127.0.0.1:1"], state, where, ())
+    assert page.invitation is not None
+    token = page.invitation.partition("/login/set?token=")[2]
+    assert Logins(state).by_link(token)
+    assert token not in page.child.command  # others see command lines
+    assert page.child.command[-4:-2] == ["--login", "password"]
+    assert invite(state, is_told=True) is None  # the server says it no second time
+    assert Logins(state).set_password(token, "correct horse battery")
+    where = commands._Where("0.0.0.0", 0, is_insecure=False, login=None)
+    page = commands._page(["--url", "http://127.0.0.1:1"], state, where, ())
+    assert (page.invitation, page.child.command[-3]) == (None, "password")
+    where = commands._Where(None, 0, is_insecure=False, login=None)
+    page = commands._page(["--url", "http://127.0.0.1:1"], state, where, ())
+    assert page.url.startswith("http://127.0.0.1:")
+    assert page.child.command[-3] == "none"
+
+
+@pytest.mark.parametrize("words", [[], [".", "--url", "http://127.0.0.1:1"]])
+def test_open_wants_files_or_a_collector(words: list[str]) -> None:
+    done = CliRunner().invoke(main, ["open", *words])
+    assert (done.exit_code, "or a collector with --url" in done.stderr) == (2, True)
 
 
 def test_a_folder_without_traces_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from longpole.vocab import STAGE_COLOURS, Stage
 from longpole_dashboard import theme
 from longpole_dashboard.figures import stage_area
+from longpole_dashboard.model.clock import UTC_CLOCK, Clock
 from longpole_dashboard.model.overview import Bin
 
 from .sample import T0
@@ -11,8 +12,8 @@ MINUTE_NS = 60_000_000_000
 
 
 def test_stages_are_stacked_in_the_order_a_request_meets_them_in_their_colours() -> None:
-    bins = [Bin(T0, 3, {"tool": 5.0, "queue": 2.0, "ttft_opaque": 9.0, "network": 1.0})]
-    figure = stage_area(bins, 60)
+    stages = {"tool": 5.0, "queue": 2.0, "ttft_opaque": 9.0, "network": 1.0}
+    figure = stage_area([Bin(T0, 3, stages)], 60, UTC_CLOCK)
     assert [bar.name for bar in figure.data] == ["network", "queue", "opaque TTFT", "tool"]
     assert [bar.marker.color for bar in figure.data] == [
         STAGE_COLOURS[stage]
@@ -23,15 +24,20 @@ def test_stages_are_stacked_in_the_order_a_request_meets_them_in_their_colours()
 
 
 def test_a_stretch_without_traces_is_not_drawn() -> None:
-    bins = [Bin(T0, 1, {"tool": 5.0}), Bin(T0 + 9 * MINUTE_NS, 1, {"tool": 7.0})]
-    bar = stage_area(bins, 60).data[0]
+    bins = (Bin(T0, 1, {"tool": 5.0}), Bin(T0 + 9 * MINUTE_NS, 1, {"tool": 7.0}))
+    figure = stage_area(bins, 60, Clock("Europe/Berlin"))
+    bar = figure.data[0]
     assert list(bar.x) == ["2026-09-14 13:30:30", "2026-09-14 13:39:30"]
     assert bar.width == 60_000
     assert bar.hovertext[0] == "tool 5.00 ms, 1 workflow"
+    # positions stay in UTC, labels are local
+    assert figure.layout.xaxis.tickvals[0] == "2026-09-14 13:30:00"
+    assert figure.layout.xaxis.ticktext[0] == "15:30<br>Sep 14, 2026"
+    assert figure.layout.xaxis.title.text.endswith("Europe/Berlin")
 
 
 def test_no_bins_give_an_empty_figure() -> None:
-    assert len(stage_area([], 60).data) == 0
+    assert len(stage_area([], 60, UTC_CLOCK).data) == 0
 
 
 def test_every_stage_has_one_look_and_an_unknown_one_looks_like_other() -> None:

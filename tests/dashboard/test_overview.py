@@ -1,15 +1,23 @@
 """The Overview's view model against a real store."""
 
+import json
 import random
+import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from longpole.cli import main
 from longpole.vocab import Span, Stage
+from longpole_collector.files import write_parquet
+from longpole_collector.stores.minutes import refresh
 from longpole_dashboard.model import cards as cards_model
 from longpole_dashboard.model import overview as model
-from longpole_dashboard.model.window import SECOND_NS, Filters
+from longpole_dashboard.model import rolled
+from longpole_dashboard.model.window import SECOND_NS, Filters, Match
 
 from .conftest import MemoryStore
 from .sample import T0, agent_trace, workflow
@@ -28,6 +36,10 @@ def many(
     ]
 
 
+def bins_of(shown: model.Overview, store: MemoryStore) -> tuple[model.Bin, ...]:
+    return model.stage_bins(shown.filters, shown.bin_s, shown.num_traces, store)
+
+
 def by_label(shown: model.Overview) -> dict[str, cards_model.Card]:
     return {card.label: card for card in shown.cards}
 
@@ -35,7 +47,8 @@ def by_label(shown: model.Overview) -> dict[str, cards_model.Card]:
 def test_an_empty_window_shows_nothing(store: MemoryStore) -> None:
     store.add(workflow(1))
     shown = model.overview(Filters(0, 1), store)
-    assert (shown.num_traces, shown.cards, shown.slices, shown.bins) == (0, (), (), ())
+    assert (shown.num_traces, shown.cards, shown.slices) == (0, (), ())
+    assert model.slowest(Filters(0, 1), store) == ()
 
 
 def test_a_small_sample_shows_its_maximum_instead_of_p99(store: MemoryStore) -> None:
@@ -52,7 +65,8 @@ def test_a_single_trace_is_shown(store: MemoryStore) -> None:
     store.add(workflow(1))
     shown = model.overview(EVERYTHING, store)
     assert by_label(shown)["max workflow"].value == "150 ms"
-    assert len(shown.bins) == len(shown.slowest) == len(shown.slices) == 1
+    assert len(bins_of(shown, store)) == len(model.slowest(EVERYTHING, store)) == 1
+    assert len(shown.slices) == 1
 
 
 def test_unknown_outcomes_are_not_success(store: MemoryStore) -> None:
@@ -74,7 +88,8 @@ def test_a_change_is_grey_until_it_is_decided(store: MemoryStore) -> None:
         for span in workflow(1_000 + i, at_s=1_000 + i, ttft_ms=200 + i % 7)
     ]
     store.add(slower)
-    filters = Filters(middle, middle + 1_000 * SECOND_NS, T0)
+    before = Filters(T0, middle)
+    filters = Filters(middle, middle + 1_000 * SECOND_NS, (), before, "previous period")
     found = by_label(model.overview(filters, store))
     assert (found["p50 TTFT"].change, found["p50 TTFT"].tone) == ("+97 %", "worse")
     assert (found["accepted"].change, found["accepted"].tone) == ("+0.0 points", "grey")
@@ -102,23 +117,48 @@ def test_slices_are_worst_first_and_hold_every_workflow(store: MemoryStore) -> N
 def test_the_route_filter_holds_everywhere(store: MemoryStore) -> None:
     store.add(many(5))
     store.add(many(7, first=50, route="chat"))
-    shown = model.overview(Filters(EVERYTHING.start_ns, EVERYTHING.end_ns, None, "chat"), store)
+    chat = Filters(EVERYTHING.start_ns, EVERYTHING.end_ns, (Match("route", "chat"),))
+    shown = model.overview(chat, store)
     assert shown.num_traces == 7
-    assert {s.route for s in shown.slices} == {t.route for t in shown.slowest} == {"chat"}
-    assert sum(b.num_traces for b in shown.bins) == 7
+    slow = model.slowest(chat, store)
+    assert {s.route for s in shown.slices} == {t.route for t in slow} == {"chat"}
+    assert sum(b.num_traces for b in bins_of(shown, store)) == 7
 
 
 def test_the_mean_stages_of_all_bins_add_up_to_all_wall_time(store: MemoryStore) -> None:
     draw = random.Random(3)
+    spans: list[Span] = []
     for i in range(1, 40):
         at = T0 + int(draw.uniform(0, 3_000) * SECOND_NS)
-        store.add(agent_trace(i, at, turns=1 + i % 3))
+        spans += agent_trace(i, at, turns=1 + i % 3)
+    store.add(spans)
     shown = model.overview(EVERYTHING, store)
-    total = sum(b.num_traces * sum(b.mean_ms.values()) for b in shown.bins)
+    bins = bins_of(shown, store)
+    total = sum(b.num_traces * sum(b.mean_ms.values()) for b in bins)
     wall = store.sql("SELECT sum(wall_ms) AS ms, count(*) AS n FROM traces").to_pylist()[0]
     assert total == pytest.approx(wall["ms"])
-    assert sum(b.num_traces for b in shown.bins) == wall["n"]
-    assert len(shown.bins) <= model.MAX_BINS
+    assert sum(b.num_traces for b in bins) == wall["n"]
+    assert len(bins) <= model.MAX_BINS
+
+
+def test_of_very_many_traces_a_sample_is_drawn(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [draw_id * (16**29) for draw_id in range(1, 161)]
+    store.add(
+        [
+            span._replace(trace_id=f"{ids[i]:032x}")
+            for i in range(160)
+            for span in workflow(i + 1, stages={Stage.TOOL: 50.0})
+        ]
+    )
+    monkeypatch.setattr(model, "MAX_BINNED", 40)
+    (found,) = model.stage_bins(EVERYTHING, 3_600, 4_096 * 40 // 80, store)
+    # the ids are spread over 16**3 values, of which the lowest 80 are drawn
+    assert found.num_traces == 79
+    assert found.mean_ms["tool"] == 50.0
+    (every,) = model.stage_bins(EVERYTHING, 3_600, 40, store)
+    assert every.num_traces == 160
 
 
 @pytest.mark.parametrize("num_traces", [1, 2, 50, 1_000_000])
@@ -133,12 +173,14 @@ def test_bins_start_at_round_times(store: MemoryStore) -> None:
     store.add(many(100))
     shown = model.overview(EVERYTHING, store)
     assert shown.bin_s == 10
-    assert all(b.start_ns % (shown.bin_s * SECOND_NS) == 0 for b in shown.bins)
+    assert all(b.start_ns % (shown.bin_s * SECOND_NS) == 0 for b in bins_of(shown, store))
 
 
 def test_the_slowest_come_first_with_their_long_pole(store: MemoryStore) -> None:
+    spans: list[Span] = []
     for i in range(60):
-        store.add(workflow(i + 1, stages={Stage.TOOL: 10.0 * i + 1, Stage.RETRIEVAL: 5.0}))
+        spans += workflow(i + 1, stages={Stage.TOOL: 10.0 * i + 1, Stage.RETRIEVAL: 5.0})
+    store.add(spans)
     found = model.slowest(EVERYTHING, store)
     assert len(found) == model.MAX_SLOWEST
     assert found[0].wall_ms == max(t.wall_ms for t in found)
@@ -152,3 +194,62 @@ def test_wilson_holds_the_known_interval() -> None:
     assert (round(low, 3), round(high, 3)) == (0.018, 0.404)
     assert cards_model.wilson(0, 5)[0] == 0.0
     assert cards_model.wilson(5, 5)[1] == 1.0
+
+
+def test_the_line_of_a_slice_follows_its_calls(store: MemoryStore) -> None:
+    store.add(many(120, ttft_ms=lambda i: 100.0 if i <= 60 else 400.0))
+    window = Filters(T0, T0 + 120 * SECOND_NS)
+    (found,) = model.slices(window, store)
+    assert found.line == (100.0,) * 12 + (400.0,) * 12
+
+
+def test_rolled_up_numbers_are_the_exact_ones_to_within_one_per_cent(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(5)
+    spans = [
+        span
+        for i in range(1_200)
+        for span in workflow(
+            i + 1,
+            at_s=i,
+            ttft_ms=draw.lognormvariate(5, 0.6),
+            prompt_version=f"v{i % 2}",
+        )
+    ]
+    store.add(spans)
+    refresh(store, T0 + 3_600 * SECOND_NS)
+    window = Filters(T0, T0 + 1_200 * SECOND_NS)
+    exact = model.overview(window, store)
+    assert not exact.is_rolled
+    monkeypatch.setattr(rolled, "FROM_CALLS", 100)
+    shown = model.overview(window, store)
+    assert shown.is_rolled
+    assert [(s.route, s.prompt_version, s.num_workflows, s.num_calls) for s in shown.slices] == [
+        (s.route, s.prompt_version, s.num_workflows, s.num_calls) for s in exact.slices
+    ]
+    for near, true in zip(shown.slices, exact.slices, strict=True):
+        for name in ("ttft_p50", "ttft_p99", "wall_p50", "wall_p99"):
+            told, known = getattr(near, name), getattr(true, name)
+            assert told.value == pytest.approx(known.value, rel=0.011)
+            assert told.max == known.max
+        assert len(near.line) == 20  # whole minutes
+        assert min(v for v in true.line if v) < near.line[10] < max(v for v in true.line if v)
+    assert [card.samples for card in shown.cards] == [card.samples for card in exact.cards]
+    of_model = Filters(window.start_ns, window.end_ns, (Match("request_model", "tiny"),))
+    assert not model.overview(of_model, store).is_rolled
+
+
+def test_the_command_gives_the_same_quantiles(store: MemoryStore, tmp_path: Path) -> None:
+    store.add(many(60, ttft_ms=lambda i: 100.0 + i % 7))
+    store.add(many(40, first=100, prompt_version="v2"))
+    write_parquet(store, tmp_path / "spans.parquet")
+    words = shlex.split(model.command(EVERYTHING, "route = 'rag.search'"))[1:]
+    done = CliRunner().invoke(main, [words[0], str(tmp_path / "spans.parquet"), *words[1:]])
+    assert done.exit_code == 0, done.output
+    told = {
+        each["where"]["prompt_version"]: (each["n"], each["quantiles"][0]["value"])
+        for each in json.loads(done.output)["slices"]
+    }
+    found = model.slices(EVERYTHING, store)
+    assert told == {s.prompt_version: (s.num_workflows, s.wall_p50.value) for s in found}

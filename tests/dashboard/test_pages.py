@@ -9,11 +9,11 @@ from streamlit.testing.v1 import AppTest
 
 from longpole.errors import UsageError
 from longpole_collector.files import write_parquet
-from longpole_dashboard import server, source
+from longpole_dashboard import data, server, source
 from longpole_dashboard.source import Source
 
 from .conftest import MemoryStore
-from .sample import agent_trace
+from .sample import agent_trace, workflow
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +26,24 @@ def fresh() -> Iterator[None]:
 
 def run() -> AppTest:
     return AppTest.from_file(str(server.SCRIPT), default_timeout=60).run()
+
+
+def show(page: str, **address: str | list[str]) -> AppTest:
+    """A page as the address opens it, with the bar above it."""
+
+    def script(page: str) -> None:
+        from importlib import import_module
+
+        from longpole_dashboard import bar, data
+
+        held = data.bounds()
+        selected = bar.filter_bar(held, page)
+        import_module(f"longpole_dashboard.pages.{page}").PAGE.draw(selected, held)
+
+    app = AppTest.from_function(script, default_timeout=60, args=(page,))
+    for name, value in address.items():
+        app.query_params[name] = value
+    return app.run()
 
 
 def texts(app: AppTest) -> str:
@@ -72,3 +90,75 @@ def test_a_source_describes_itself() -> None:
     assert Source(files=(Path("a/b.json"), Path("c"))).describe() == "file b.json and 1 more"
     assert Source(db=Path("d")).describe() == "data folder d"
     assert Source(url="http://x").describe() == "collector http://x"
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> MemoryStore:
+    """A recorded file in which prompt v2 is slow."""
+    held = MemoryStore()
+    spans = []
+    for number in range(200):
+        is_slow = number % 4 == 0
+        spans += workflow(
+            number + 1,
+            at_s=number,
+            ttft_ms=2_000.0 + number if is_slow else 100.0 + number,
+            prompt_version="v2" if is_slow else "v1",
+        )
+    held.add(spans)
+    write_parquet(held, tmp_path / "spans.parquet")
+    source.use(Source(files=(tmp_path / "spans.parquet",)))
+    return held
+
+
+def test_explore_compares_the_slow_ones_and_excludes_a_slice(planted: MemoryStore) -> None:
+    app = show("explore", box=",,1000,")
+    assert not app.exception
+    assert any("**50 workflows selected** of 200" in part.value for part in app.markdown)
+    assert "50 selected against 150 others of the same routes" in texts(app)
+    assert "longpole top --since 2026-09-14T13:30:00Z" in texts(app)
+    app.selectbox(key="explore-slice").select(("prompt_version", "v2"))
+    next(button for button in app.button if button.label == "Exclude this").click()
+    app.run()
+    assert app.query_params["where"] in ("prompt_version!=v2", ["prompt_version!=v2"])
+    assert "0 workflows in the box" in texts(app)
+
+
+def test_a_box_can_be_set_without_a_mouse(planted: MemoryStore) -> None:
+    app = show("explore", box=",,1000,")
+    app.text_input[0].set_value("2100")
+    app.text_input[1].set_value(" 2150 ")
+    next(button for button in app.button if button.label == "Select").click()
+    app.run()
+    assert not app.exception
+    assert app.query_params["box"] in (",,2100,2150", [",,2100,2150"])
+    assert "TTFT above 2,100 ms up to 2,150 ms" in " ".join(
+        part.value.replace("\\", "") for part in app.markdown
+    )
+
+
+def test_a_data_folder_offers_its_projects_and_a_collector_none(tmp_path: Path) -> None:
+    (tmp_path / "projects" / "beta").mkdir(parents=True)
+    source.use(Source(db=tmp_path))
+    assert data.projects() == ("default", "beta")
+    source.use(Source(url="http://127.0.0.1:1"))
+    assert data.projects() == ()
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ({"box": "1,2,3"}, "no box of four parts"),
+        ({"metric": "<b>"}, "metric &#x27;&lt;b&gt;&#x27;"),
+        ({"range": "x", "metric": "cost_usd"}, "range &#x27;x&#x27;"),
+        ({"from": "2020-01-01", "to": "2020-01-02"}, "No workflow here tells its TTFT"),
+        ({"box": "2026-09-14T13:30:00Z,2026-09-14T13:30:20Z,1000,"}, "5 workflows in the box"),
+        ({"split": "nothing", "compare": "x"}, "no &#x27;x&#x27; to compare with"),
+    ],
+)
+def test_explore_follows_an_address_as_far_as_it_can(
+    planted: MemoryStore, address: dict[str, str], says: str
+) -> None:
+    app = show("explore", **address)
+    assert not app.exception
+    assert says in texts(app)

@@ -1,9 +1,12 @@
-"""Ranges, routes and what a page opens with."""
+"""What a store holds, what a page opens with, and the conditions on each view."""
+
+from collections.abc import Iterator
 
 import pytest
 
 from longpole_dashboard.model import window
-from longpole_dashboard.model.window import RANGES, SECOND_NS, Bounds, Filters
+from longpole_dashboard.model.selection import default_range
+from longpole_dashboard.model.window import COLUMNS, SECOND_NS, Bounds, Filters, Match
 
 from .conftest import MemoryStore
 from .sample import T0, workflow
@@ -20,12 +23,13 @@ def test_bounds_name_extent_and_routes(store: MemoryStore) -> None:
     store.add(workflow(1, route="b") + workflow(2, at_s=60, route="a") + workflow(3, route=None))
     held = window.bounds(store)
     assert (held.first_ns, held.num_traces, held.routes) == (T0, 3, ("a", "b"))
+    assert (held.models, held.prompt_versions, held.route_versions) == (("tiny",), ("v1",), ())
     assert held.last_ns == T0 + 60 * SECOND_NS + 150_000_000
 
 
 def test_a_recorded_file_opens_with_everything_however_old() -> None:
     held = Bounds(T0, T0 + SECOND_NS, 5, ())
-    assert window.default_range(held, NOW, is_recorded=True) == "all"
+    assert default_range(held, NOW, is_recorded=True) == "all"
 
 
 @pytest.mark.parametrize(
@@ -36,33 +40,64 @@ def test_a_live_store_opens_with_the_shortest_range_that_shows_something(
     age_s: int, opens: str
 ) -> None:
     held = Bounds(T0, NOW - age_s * SECOND_NS, 5, ())
-    assert window.default_range(held, NOW, is_recorded=False) == opens
+    assert default_range(held, NOW, is_recorded=False) == opens
 
 
 def test_an_empty_live_store_opens_with_the_last_hour() -> None:
-    assert window.default_range(Bounds(None, None, 0, ()), NOW, is_recorded=False) == "1 h"
+    assert default_range(Bounds(None, None, 0, ()), NOW, is_recorded=False) == "1 h"
 
 
-@pytest.mark.parametrize("choice", [*RANGES, "nonsense"])
-def test_recorded_ranges_end_at_the_last_trace_and_hold_it(choice: str) -> None:
-    held = Bounds(T0, T0 + 2 * HOUR * SECOND_NS, 5, ())
-    filters = window.resolve(choice, None, held, NOW, is_recorded=True)
-    assert filters.end_ns == held.last_ns + 1 if held.last_ns else False
-    assert filters.start_ns <= T0 + 2 * HOUR * SECOND_NS
+CHOICES = [
+    (Match("route", "a"), {1, 2}),
+    (Match("route", None), {4}),
+    (Match("route", "a", is_not=True), {3, 4}),
+    (Match("route", None, is_not=True), {1, 2, 3}),
+    (Match("request_model", "tiny"), {1, 2, 3}),
+    (Match("request_model", "tiny", is_not=True), {4}),
+    (Match("request_model", None), {4}),
+    (Match("request_model", None, is_not=True), {1, 2, 3}),
+    (Match("outcome", "rejected"), {2}),
+    (Match("outcome", None), {3}),
+    (Match("is_streamed", "true"), {1, 2, 3}),
+    (Match("is_streamed", "true", is_not=True), {4}),
+    (Match("route", "' OR true --"), set()),
+]
 
 
-def test_live_ranges_end_now() -> None:
-    held = Bounds(T0, NOW - SECOND_NS, 5, ("a",))
-    filters = window.resolve("1 h", "a", held, NOW, is_recorded=False)
-    assert filters == Filters(NOW - HOUR * SECOND_NS, NOW, NOW - 2 * HOUR * SECOND_NS, "a")
+@pytest.fixture(scope="module")
+def four() -> Iterator[MemoryStore]:
+    """Two of route a, one of b without an outcome, one without a route and without a call."""
+    held = MemoryStore()
+    held.add(workflow(1, route="a") + workflow(2, route="a", outcome="rejected"))
+    held.add(workflow(3, route="b", outcome=None) + workflow(4, route=None, ttft_ms=None))
+    yield held
+    held.close()
 
 
-def test_there_is_no_previous_period_before_the_first_trace() -> None:
-    held = Bounds(NOW - 60 * SECOND_NS, NOW, 5, ())
-    assert window.resolve("1 h", None, held, NOW, is_recorded=False).previous_ns is None
-    assert window.resolve("all", None, held, NOW, is_recorded=False).previous_ns is None
+@pytest.mark.parametrize(("match", "chosen"), CHOICES)
+def test_a_match_chooses_the_same_traces_in_every_view(
+    four: MemoryStore, match: Match, chosen: set[int]
+) -> None:
+    filters = Filters(T0, T0 + 60 * SECOND_NS, (match,))
+    for view in ("traces", "calls"):
+        rows = four.sql(f"SELECT trace_id FROM {view} WHERE {filters.on(view)}", filters.params)
+        with_calls = chosen if view == "traces" else chosen - {4}
+        assert {int(name, 16) for name in rows.column("trace_id").to_pylist()} == with_calls
 
 
-def test_a_span_from_a_clock_ahead_is_still_in_range() -> None:
-    held = Bounds(T0, NOW + 5 * SECOND_NS, 5, ())
-    assert window.resolve("1 h", None, held, NOW, is_recorded=False).end_ns > NOW + 5 * SECOND_NS
+def test_every_column_can_be_matched_in_both_views(four: MemoryStore) -> None:
+    where = tuple(Match(column, None, is_not) for column in COLUMNS for is_not in (True, False))
+    filters = Filters(T0, T0 + 60 * SECOND_NS, where)
+    for view in ("traces", "calls"):
+        found = four.sql(f"SELECT trace_id FROM {view} WHERE {filters.on(view)}", filters.params)
+        assert found.num_rows == 0
+
+
+def test_the_rolled_up_views_answer_what_they_know() -> None:
+    of_model = Filters(0, 1, (Match("request_model", "m"),))
+    assert of_model.fits_minutes(of_calls=True)
+    assert not of_model.fits_minutes(of_calls=False)
+    other = Filters(0, 1, (Match("outcome", "failed"),))
+    assert not other.fits_minutes(of_calls=True)
+    with pytest.raises(ValueError, match="outcome"):
+        other.on("minutes")

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
+from tests.docs.conftest import Stand
 
+from longpole.cli import main
 from longpole_analytics.finding import find
-from longpole_collector import open_reader
 
 ROOT = Path(__file__).parents[2]
 WINGS = {
@@ -99,17 +101,16 @@ def test_the_readmes_python_example_runs_as_it_stands(tmp_path: Path) -> None:
         compile(block, "README.md", "exec")
 
 
-def test_the_readmes_finding_is_what_the_sample_data_says() -> None:
+def test_the_readmes_finding_is_what_the_sample_data_says(stand: Stand) -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     shown = next(block for block in _blocks(readme) if block.startswith("What we found"))
     objective = re.search(r"objective of (\d+) ms", shown)
     assert objective
-    reader = open_reader(files=[ROOT / "sample_data" / "demo.parquet"])
+    reader = stand.open(files=[ROOT / "sample_data" / "demo.parquet"])
     traces, stages, calls = (
         pl.DataFrame(reader.sql(f"SELECT * FROM {view}"))
         for view in ("traces", "trace_stages", "calls")
     )
-    reader.close()
     finding = find(traces, stages, calls, objective_ms=float(objective[1]))
     assert finding
     lines = [f"  {label:<10} {text}" for label, text in finding.lines()]
@@ -134,9 +135,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_an_unknown_command_suggests_the_nearest() -> None:
-    code = "from longpole.cli import main; main(['explian'])"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.returncode == 2
+    run = CliRunner().invoke(main, ["explian"])
+    assert run.exit_code == 2
     assert "Did you mean 'explain'?" in run.stderr
 
 

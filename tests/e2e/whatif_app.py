@@ -1,8 +1,9 @@
 """An application that answers in two ways by turns, so that a busy machine slows both alike.
 
-whatif_app.py NUM FIRST SECOND     each ``VERSION,TOOL_S,ENGINE``: see :func:`main`
+whatif_app.py NUM FIRST SECOND     each ``VERSION,TOOL_S,ENGINE[,SINCE]``: see :func:`main`
 """
 
+import os
 import sys
 import time
 
@@ -20,15 +21,18 @@ def lookup(pause_s: float) -> None:
 
 
 def main() -> None:
-    """Run NUM workflows of each kind; VERSION becomes their route version."""
+    """Run NUM workflows of each kind, or those from SINCE on; VERSION is their route version."""
     longpole.init("whatif-app")
+    system = SYSTEM * int(os.environ.get("PROMPT_TIMES", "1"))
     kinds = []
     for word in sys.argv[2:]:
-        version, pause_s, engine = word.split(",")
+        version, pause_s, engine, *since = word.split(",")
         client = longpole.wrap(openai.OpenAI(base_url=engine, api_key="none"))
-        kinds.append((version, float(pause_s), client))
+        kinds.append((version, float(pause_s), client, int(since[0]) if since else 0))
     for number in range(-2, int(sys.argv[1])):
-        for version, pause_s, client in kinds:
+        for version, pause_s, client, since in kinds:
+            if 0 <= number < since:
+                continue
             # the first two of each warm up
             shown = version if number >= 0 else "warm-up"
             with longpole.workflow("ask", route="ask", route_version=shown) as run:
@@ -37,7 +41,7 @@ def main() -> None:
                 answer = client.chat.completions.create(
                     model="tiny",
                     messages=[
-                        {"role": "system", "content": SYSTEM},
+                        {"role": "system", "content": system},
                         {"role": "user", "content": f"Where is parcel {number}?"},
                     ],
                     max_tokens=4,

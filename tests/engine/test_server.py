@@ -329,7 +329,7 @@ def test_a_deadline_that_passes_in_the_queue_answers_504(serve: Callable[..., An
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
         longest = {**LONG, "max_tokens": 8000}
         running = client.chat.completions.create(messages=MESSAGES, stream=True, **longest)
-        next(running)  # it has begun: no deadline ends it
+        held = next(running).id  # it has begun: no deadline ends it
         assert refused(post(server, body), 504)["code"] == "deadline_exceeded"
         assert "deadline" in post(server, {**body, "stream": True}).text
         running.close()
@@ -337,6 +337,10 @@ def test_a_deadline_that_passes_in_the_queue_answers_504(serve: Callable[..., An
     expired = next(s for s in server.server_spans(3) if s.attributes[keys.HTTP_STATUS] == 504)
     assert [stage.name for stage in server.stages(expired)] == ["admission", "tokenize", "queue"]
     assert expired.attributes[keys.ERROR_TYPE] == "deadline_exceeded"
+    assert expired.attributes[keys.ENGINE_DELAYED_BY] == (held,)
+    (waited_s,) = expired.attributes[keys.ENGINE_DELAYED_BY_TIME]
+    assert 0 < waited_s == expired.attributes[keys.ENGINE_DELAYED_TIME]
+    assert waited_s <= expired.attributes[keys.ENGINE_QUEUE]
 
 
 def test_a_salt_hides_cached_prefixes_from_others(server: Any, client: openai.OpenAI) -> None:

@@ -12,7 +12,7 @@ from longpole.vocab import Stage
 from longpole_engine.scheduler.core import Piece, StepPlan
 from longpole_engine.telemetry.events import RequestRecord, Timeline, now_ns
 from longpole_engine.telemetry.steps import NUM_STEPS, Part, StepLog
-from longpole_engine.telemetry.story import Story, document, tell
+from longpole_engine.telemetry.story import Story, delays, document, tell
 
 Drive = Callable[..., Any]
 
@@ -38,6 +38,8 @@ def check(driver: Any, name: str, story: Story) -> None:
     assert all(m.mates and name not in dict(m.mates) for m in waits)
     assert sum(story.delayed_by.values()) == sum(m.end_ns - m.start_ns for m in waits)
     assert list(story.delayed_by.values()) == sorted(story.delayed_by.values(), reverse=True)
+    told_alone = delays(name, driver.records[name], driver.engine.steps)
+    assert list(told_alone.items()) == list(story.delayed_by.items())
 
 
 @settings(max_examples=12, deadline=None)
@@ -137,6 +139,7 @@ def test_an_open_request_has_no_story_and_an_old_one_keeps_its_stages() -> None:
     log = StepLog()
     record = RequestRecord(Timeline(1_000))
     assert tell("a", record, log).moments == []
+    assert delays("a", record, log) == {}
     record.timeline.begin(Stage.QUEUE, 2_000)
     record.timeline.close(5_000)
     moments = tell("a", record, log).moments

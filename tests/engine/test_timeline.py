@@ -119,6 +119,23 @@ def test_a_finished_request_is_one_server_span_with_its_stages_end_to_end() -> N
     assert {key: facts[key] for key in seconds} == pytest.approx(seconds)
 
 
+def test_a_span_names_at_most_five_that_it_waited_for_and_the_time_of_all() -> None:
+    exporter = InMemorySpanExporter()
+    writer = SpanWriter(SimpleSpanProcessor(exporter))
+    delayed_by = {f"cmpl-{number}": (9 - number) * MS for number in range(8)}
+    writer.emit(RequestRecord(timeline([MS], T0 + 3 * MS)), delayed_by)
+    writer.emit(RequestRecord(timeline([MS], T0 + 3 * MS)), {})
+    some, none = (
+        dict(span.attributes or {})
+        for span in exporter.get_finished_spans()
+        if span.kind is SpanKind.SERVER
+    )
+    assert some[keys.ENGINE_DELAYED_BY] == tuple(delayed_by)[:5]
+    assert some[keys.ENGINE_DELAYED_BY_TIME] == pytest.approx([0.009, 0.008, 0.007, 0.006, 0.005])
+    assert some[keys.ENGINE_DELAYED_TIME] == pytest.approx(0.044)
+    assert not {keys.ENGINE_DELAYED_BY, keys.ENGINE_DELAYED_TIME} & none.keys()
+
+
 def test_a_request_that_ended_early_says_no_more_than_it_reached() -> None:
     record = RequestRecord(
         timeline([MS], T0 + 3 * MS), error_type="queue_full", http_status=429, stream_state="error"

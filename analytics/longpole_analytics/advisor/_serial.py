@@ -248,7 +248,8 @@ def candidate(found: Pattern, confidence: str, title: str, change: str) -> Candi
         f" They all call {text(found.rate_limit)}: mind its rate limit." if found.rate_limit else ""
     )
     where = {"route": found.route}
-    wanted = ", ".join("'{}'".format(name.replace("'", "''")) for name in set(found.names))
+    names = dict.fromkeys(found.names)
+    wanted = ", ".join("'{}'".format(name.replace("'", "''")) for name in names)
     return Candidate(
         where={**where, "steps": " -> ".join(text(name) for name in found.names)},
         title=title,

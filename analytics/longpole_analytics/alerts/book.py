@@ -5,12 +5,13 @@ after a while, when it has ended, or when somebody has taken it on. A page keeps
 same objective quiet; a silence keeps all quiet but the end of what was told.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from longpole_analytics.alerts.event import burning, fingerprint
 from longpole_analytics.slo.check import Standing
+from longpole_analytics.slo.floors import promise_of
 from longpole_analytics.slo.objectives import SEVERITIES
 
 Kind = Literal["firing", "repeat", "resolved", "ack"]
@@ -125,6 +126,11 @@ def decide(
     return Decision(tuple(turns), left)
 
 
+def untold(entries: Mapping[str, Entry], names: Collection[str]) -> dict[str, Entry]:
+    """Those of the names as nobody was told of them after all: it is their turn again."""
+    return {n: replace(each, told_s=NEVER) for n, each in entries.items() if n in names}
+
+
 def _burns(standing: Standing, severity: str, before: Entry | None) -> tuple[bool, bool]:
     """Whether an alert fires, and whether one is held that did: silence is not health.
 
@@ -163,6 +169,6 @@ def _turn(
 def _covers(silence: Silence, entry: Entry, now_s: float) -> bool:
     return (
         now_s < silence.until_s
-        and silence.slo in ("", entry.slo)
+        and silence.slo in ("", entry.slo, promise_of(entry.slo))
         and silence.severity in ("", entry.severity)
     )

@@ -14,7 +14,8 @@ from longpole_analytics.changes import Change, changes
 from longpole_analytics.cohort import Cohort, cohort
 from longpole_analytics.excess import account
 from longpole_analytics.reasons import reasons
-from longpole_analytics.slo.objectives import LATENCIES, Objective
+from longpole_analytics.requests import dimension_names
+from longpole_analytics.slo.objectives import AGES, LATENCIES, SCORES, Objective
 from longpole_analytics.slo.series import judged
 
 NUM_TRACES: Final = 3
@@ -38,7 +39,7 @@ def explain(
     """
     verdict = judged(requests, objective)
     is_bad = (verdict == False).fill_null(False)  # noqa: E712 - of a column
-    known = requests.filter(verdict.is_not_null())
+    known = requests.filter(verdict.is_not_null()).drop((*SCORES, *AGES), strict=False)
     window = pl.col("start_ns") >= since_ns
     recent = known.filter(window)
     bad = requests.filter(is_bad & (requests["start_ns"] >= since_ns))
@@ -46,8 +47,8 @@ def explain(
     metric, limit = objective.metric, objective.threshold
     if metric not in LATENCIES or metric not in recent.columns:
         metric, limit = _BAD, _HALF
-        flag = (judged(recent, objective) == False).cast(pl.Float64)  # noqa: E712
-        recent = recent.with_columns(flag.alias(_BAD))
+        flags = is_bad.filter(verdict.is_not_null()).filter(known.select(window).to_series())
+        recent = recent.with_columns(flags.cast(pl.Float64).alias(_BAD))
     measured = recent.filter(pl.col(metric).is_finite()).sort("trace_id")
     if not measured.height:
         return Cause(unknown="no bad request tells its time: they failed", traces=traces)
@@ -62,22 +63,18 @@ def explain(
         shape=shape,
         change=None if change is None else _change_text(change),
         changed_ns=None if change is None else change.at_ns,
-        traces=told_traces(found) or traces,
     )
 
 
-def told_traces(found: Cohort) -> tuple[str, ...]:
-    """The slow traces to look at first."""
-    every = found.is_slow[found.is_slow]
-    return worst(found, account(found), every)[:NUM_TRACES]
-
-
 def _told(found: Cohort, calls: pl.DataFrame, *, is_latency: bool) -> dict[str, Any]:
-    """Stage, slices, confidence and next step."""
+    """Stage, slices, confidence, next step, and the traces to look at: of the first slice."""
     above = account(found)
-    answer = causes_of(found, above)
+    names = [name for name in dimension_names(found.requests) if name != _BAD]
+    answer = causes_of(found, above, dimensions=names)
     cause = answer.causes[0] if answer.causes else None
     slices = tuple(_slice(each) for each in answer.causes[:MAX_SLICES])
+    every = found.is_slow[found.is_slow]
+    traces = (cause.exemplars if cause else worst(found, above, every))[:NUM_TRACES]
     if not is_latency:
         said = "" if slices else f"no slice explains it: {answer.reason}"
         unknown = f"bad by outcome, so no stage is slow{'; ' if said else ''}{said}"
@@ -87,11 +84,12 @@ def _told(found: Cohort, calls: pl.DataFrame, *, is_latency: bool) -> dict[str, 
             "unknown": unknown,
             "confidence": _confidence(cause),
             "next_step": step,
+            "traces": traces,
         }
     if cause is not None:
         stage, share, excess_ms = cause.stage, cause.share_of_excess, _excess_ms(cause)
     else:
-        size = above.of(found.is_slow[found.is_slow])
+        size = above.of(every)
         stage = size.stages[0].stage
         share, excess_ms = size.part(stage), size.stages[0].excess_ms / found.num_slow
     inside = pl.lit(pl.Series(found.is_slow))
@@ -108,6 +106,7 @@ def _told(found: Cohort, calls: pl.DataFrame, *, is_latency: bool) -> dict[str, 
         "confidence": _confidence(cause) if cause else "low",
         "unknown": _unknown(cause, stage, share, answer.reason),
         "next_step": step,
+        "traces": traces,
     }
 
 

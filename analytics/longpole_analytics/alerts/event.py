@@ -6,14 +6,17 @@ characters, and cut: no prompt, no answer, no person.
 
 import hashlib
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 from urllib.parse import quote, urlencode
 
+from longpole_analytics.alerts.settings import DEFAULT_PROJECT
 from longpole_analytics.slo.check import RuleStatus, Standing, time_text
-from longpole_analytics.slo.objectives import Objective, span
+from longpole_analytics.slo.floors import promise_of
+from longpole_analytics.slo.objectives import LATENCIES, Objective, span
 from longpole_analytics.wording import percent, printable
 
 SCHEMA: Final = "longpole.alert/1"
@@ -115,7 +118,8 @@ def make_event(
         if cause.change is None
         else {"what": clean(cause.change), "at": moment(cause.changed_ns or now_ns)},
         "next_step": clean(cause.next_step, MAX_TEXT),
-        "links": _links(dashboard, objective, rule, cause.traces),
+        "links": _links(dashboard, objective, rule, cause.traces, now_ns)
+        | {"silence": _silence(project, objective)},
         "started_at": moment(started_ns),
         "updated_at": moment(now_ns),
     }
@@ -185,6 +189,15 @@ def trouble(
         "started_at": moment(started_ns),
         "updated_at": moment(now_ns),
         "summary": said[:MAX_LINE],
+    }
+
+
+def over(event: Event, now_ns: int) -> Event:
+    """The end of an alert of which nothing more can be known."""
+    return event | {
+        "status": "resolved",
+        "summary": f"RESOLVED {event['slo']['id']}: the objective is watched no more",
+        "updated_at": moment(now_ns),
     }
 
 
@@ -266,19 +279,26 @@ def _burn(rule: RuleStatus, burn_24h: float | None) -> dict[str, Any]:
 
 
 def _links(
-    dashboard: str, objective: Objective, rule: RuleStatus, traces: Sequence[str]
+    dashboard: str, objective: Objective, rule: RuleStatus, traces: Sequence[str], now_ns: int
 ) -> dict[str, Any]:
-    ranges = {60: "1 h", 360: "6 h", 1440: "24 h"}
-    shown = next((name for most, name in ranges.items() if rule.rule.long_min <= most), "7 d")
-    asked = {"range": shown, "route": route_of(objective)}
+    """Addresses of the dashboard's pages: the map with what is bad boxed, the promise, traces."""
+    begins_ns = now_ns - rule.rule.long_min * 60 * 10**9
+    asked = {"from": moment(begins_ns), "to": moment(now_ns), "route": route_of(objective)}
+    if objective.metric in LATENCIES:
+        asked |= {"metric": objective.metric, "box": f",,{objective.threshold:.17g},"}
     query = urlencode({key: value for key, value in asked.items() if value}, quote_via=quote)
     return {
-        "explore": f"{dashboard}/overview?{query}",
-        "slo": f"{dashboard}/overview",
+        "explore": f"{dashboard}/explore?{query}",
+        "slo": f"{dashboard}/slo?{urlencode({'slo': promise_of(objective.id)})}",
         "traces": [f"{dashboard}/trace?{urlencode({'trace': each})}" for each in traces],
         "runbook": objective.runbook,
-        "silence": None,
     }
+
+
+def _silence(project: str, objective: Objective) -> str:
+    """The command that keeps an alert quiet; no page does."""
+    of = "" if project == DEFAULT_PROJECT else f" --project {shlex.quote(project)}"
+    return f"longpole alerts silence {objective.id}{of}"
 
 
 def _burn_text(burn: dict[str, Any]) -> str | None:

@@ -12,6 +12,7 @@ import polars as pl
 from longpole.vocab import Stage
 from longpole_analytics.alerts.rings import Held
 from longpole_analytics.minutes import MINUTE_NS
+from longpole_analytics.outcome_facts import with_outcome_facts
 from longpole_analytics.requests import from_views
 from longpole_analytics.slo.counting import Bools
 from longpole_analytics.slo.objectives import Objective
@@ -79,7 +80,13 @@ def chunks(unread: Held) -> Iterator[Held]:
 
 
 def requests_of(
-    reader: Reader, since_ns: int, until_ns: int, *, stages: bool, max_traces: int | None = None
+    reader: Reader,
+    since_ns: int,
+    until_ns: int,
+    *,
+    stages: bool,
+    facts: Sequence[str] = (),
+    max_traces: int | None = None,
 ) -> Requests:
     """The requests that began in [since, until), the latest where there are too many.
 
@@ -88,6 +95,7 @@ def requests_of(
         since_ns: Unix epoch nanoseconds.
         until_ns: likewise.
         stages: whether the time of each stage is wanted.
+        facts: what only outcomes tell and is wanted too (:mod:`longpole_analytics.outcome_facts`).
         max_traces: how many at most; ``None`` is all.
 
     Raises:
@@ -109,7 +117,8 @@ def requests_of(
         shares = _pages(reader, _STAGES, ("s.trace_id", "s.stage"), window)
     else:
         shares = _frame(reader.sql("SELECT * FROM trace_stages LIMIT 0"))
-    return Requests(from_views(traces, shares, calls), calls)
+    requests = from_views(traces, shares, calls)
+    return Requests(with_outcome_facts(requests, reader, facts), calls)
 
 
 def needs_stages(objectives: Sequence[Objective]) -> bool:

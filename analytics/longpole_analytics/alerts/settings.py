@@ -21,6 +21,7 @@ DEFAULTS: Final[dict[str, Scalar | None]] = {
     "openslo": "",
     "interval_s": 5.0,
     "repeat": "4h",
+    "patience_s": 10.0,
     "dashboard": "http://127.0.0.1:8501",
     "allow_hosts": "",
 }
@@ -28,7 +29,8 @@ DEFAULTS: Final[dict[str, Scalar | None]] = {
 DEFAULT_PROJECT: Final = "default"
 MIN_INTERVAL_S: Final = 1.0
 MAX_INTERVAL_S: Final = 15.0
-"""A page must leave within half a minute of what it is about."""
+MAX_PATIENCE_S: Final = 10.0
+"""Together less than half a minute, in which a page must leave after what it is about."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class AlertSettings:
         projects: names of the projects that are watched.
         interval_s: seconds between two looks.
         repeat_s: seconds after which those who were told are told again while it goes on.
+        patience_s: how long an alert may wait for its cause to be known: spans of the engine come
+            some seconds after those of the application.
         dashboard: address that links begin with.
         sinks: who is told.
         allow_hosts: names, addresses and networks that may be sent to though they are private.
@@ -49,6 +53,7 @@ class AlertSettings:
     projects: frozenset[str]
     interval_s: float
     repeat_s: float
+    patience_s: float
     dashboard: str
     sinks: "tuple[Sink, ...]"
     allow_hosts: tuple[str, ...]
@@ -77,6 +82,9 @@ def load_alerts(path: Path | None = None) -> AlertSettings | None:
         raise UsageError(
             f"[alerts] interval_s {interval_s:g}: must be {MIN_INTERVAL_S:g} to {MAX_INTERVAL_S:g}"
         )
+    patience_s = float(values["patience_s"] or 0)
+    if not 0 <= patience_s <= MAX_PATIENCE_S:
+        raise UsageError(f"[alerts] patience_s {patience_s:g}: must be 0 to {MAX_PATIENCE_S:g}")
     dashboard = str(values["dashboard"]).rstrip("/")
     if urlsplit(dashboard).scheme not in ("http", "https"):
         raise UsageError(f"[alerts] dashboard '{dashboard}': expected http://HOST:PORT")
@@ -85,6 +93,7 @@ def load_alerts(path: Path | None = None) -> AlertSettings | None:
         projects=frozenset(_listed(values["projects"])),
         interval_s=interval_s,
         repeat_s=60.0 * max(minutes(values["repeat"], "[alerts] repeat"), 1),
+        patience_s=patience_s,
         dashboard=dashboard,
         sinks=make_sinks(subtables("alerts", "sinks", path)),
         allow_hosts=tuple(_listed(values["allow_hosts"])),

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from threading import Event as Flag
 from threading import Lock, Thread
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 import polars as pl
@@ -18,19 +18,22 @@ import polars as pl
 from longpole.errors import BadInput, LongpoleError
 from longpole_analytics.alerts import event as events
 from longpole_analytics.alerts import metrics, reading
-from longpole_analytics.alerts.book import Decision, Turn, decide
+from longpole_analytics.alerts.book import Decision, Turn, decide, untold
 from longpole_analytics.alerts.cause import explain
 from longpole_analytics.alerts.courier import Courier
 from longpole_analytics.alerts.ledger import FOLDER, Ledger
 from longpole_analytics.alerts.net import Gate
 from longpole_analytics.alerts.rings import Held, Rings
 from longpole_analytics.alerts.settings import AlertSettings
+from longpole_analytics.alerts.telling import LOOKED, watched
 from longpole_analytics.minutes import MINUTE_NS
+from longpole_analytics.outcome_facts import outcome_facts
 from longpole_analytics.slo.burn import panel
 from longpole_analytics.slo.check import Standing, standings
 from longpole_analytics.slo.counting import counted
+from longpole_analytics.slo.floors import with_floors
 from longpole_analytics.slo.lifecycle import Alert, Memory, advance, alert_key, loads, rewound
-from longpole_analytics.slo.objectives import SEVERITIES
+from longpole_analytics.slo.objectives import LATENCIES, SEVERITIES
 from longpole_collector.watching import Seat
 
 RECENT_MIN: Final = 60
@@ -48,7 +51,6 @@ SETTLED_S: Final = 900.0
 """How long after that nothing is over: the windows have a hole, or two times one hour."""
 _MEMORY: Final = "memory"
 _TROUBLE: Final = "trouble_since_s"
-LOOKED: Final = "looked_s"
 
 _log = logging.getLogger("longpole.analytics.alerts")
 
@@ -67,7 +69,7 @@ class AlertWatch:
         self._seat = seat
         self._settings = settings
         self._clock = clock
-        self._objectives = settings.objectives
+        self._objectives = with_floors(settings.objectives)
         self._names = {
             events.fingerprint(seat.project, each, severity)
             for each in self._objectives
@@ -79,6 +81,7 @@ class AlertWatch:
         self._entries = self._ledger.entries()
         self._conditions = reading.Conditions()
         self._needs_stages = reading.needs_stages(self._objectives)
+        self._facts = outcome_facts(self._objectives)
         gate = Gate(settings.allow_hosts)
         self._couriers = [Courier(seat.folder, sink, gate, clock) for sink in settings.sinks]
         self._refreshed_s: dict[str, float] = {}
@@ -151,6 +154,12 @@ class AlertWatch:
         ]
         return "\n".join([*lines, ""]) if lines else ""
 
+    def answer(self, asked: str) -> dict[str, Any] | None:
+        """As :meth:`Answering.answer <longpole_collector.watching.Answering.answer>`."""
+        if asked != "alerts":
+            return None
+        return watched(self._seat.folder, self._settings.sinks, self._clock())
+
     # --- reading --------------------------------------------------------------------------------
     def _read(self, now_s: float, minute: int) -> bool:
         """Count the minutes that changed; false if some are left for the next look."""
@@ -176,6 +185,7 @@ class AlertWatch:
             first * MINUTE_NS,
             (last + 1) * MINUTE_NS,
             stages=self._needs_stages,
+            facts=self._facts,
         )
         is_own, wrong = self._conditions.selected(found.requests, self._objectives)
         for slo, reason in wrong.items():
@@ -223,6 +233,9 @@ class AlertWatch:
         told = self._told(decision, now_s)
         entries = {n: each for n, each in decision.entries.items() if n in self._names}
         gone = [each for n, each in decision.entries.items() if n not in entries and each.is_told]
+        entries |= untold(
+            entries, {turn.entry.fingerprint for turn in decision.turns} - told.keys()
+        )
         with self._ledger.transaction():
             self._ledger.note(_MEMORY, memory.dumps())
             self._ledger.note(LOOKED, str(now_s))
@@ -230,7 +243,7 @@ class AlertWatch:
             last = self._ledger.events()
             for each in gone:  # its objective is written no more, or of other requests
                 if each.fingerprint in last:
-                    self._send(_over(last[each.fingerprint], now_s), now_s)
+                    self._send(events.over(last[each.fingerprint], int(now_s * 1e9)), now_s)
             for made in told.values():
                 self._send(made, now_s)
             self._ledger.keep(entries, told)
@@ -242,16 +255,23 @@ class AlertWatch:
                 courier.wake()
 
     def _told(self, decision: Decision, now_s: float) -> dict[str, events.Event]:
+        """What is told, by alert; what may know its cause in a moment waits for the next look."""
         last = self._ledger.events() if decision.turns else {}
-        return {
-            turn.entry.fingerprint: self._event(turn, last.get(turn.entry.fingerprint), now_s)
-            for turn in decision.turns
-        }
+        told: dict[str, events.Event] = {}
+        for turn in decision.turns:
+            name, is_news = turn.entry.fingerprint, turn.kind in ("firing", "repeat")
+            cause = self._cause(turn, now_s) if is_news else events.Cause(unknown="")
+            is_new = now_s - turn.entry.started_s < self._settings.patience_s
+            may_know = cause.unknown and turn.standing.objective.metric in LATENCIES
+            if turn.kind == "firing" and is_new and may_know:
+                continue
+            told[name] = self._event(turn, cause, last.get(name), now_s)
+        return told
 
-    def _event(self, turn: Turn, last: events.Event | None, now_s: float) -> events.Event:
-        """What is told; the cause is looked for when an alert begins or goes on."""
+    def _event(
+        self, turn: Turn, cause: events.Cause, last: events.Event | None, now_s: float
+    ) -> events.Event:
         is_news = turn.kind in ("firing", "repeat")
-        cause = self._cause(turn, now_s) if is_news else events.Cause(unknown="")
         made = events.make_event(
             self._seat.project,
             turn.standing,
@@ -275,7 +295,11 @@ class AlertWatch:
         try:
             before, found = (
                 reading.requests_of(
-                    self._seat.reader, *window, stages=True, max_traces=MAX_CAUSE_TRACES
+                    self._seat.reader,
+                    *window,
+                    stages=True,
+                    facts=self._facts,
+                    max_traces=MAX_CAUSE_TRACES,
                 )
                 for window in (
                     (since_ns - rule.long_min * MINUTE_NS, since_ns),
@@ -361,16 +385,6 @@ class AlertWatch:
                 _log.exception("objectives could not be looked at")
             self._tick_s = time.monotonic() - begun
             wait_s = min(max(self._settings.interval_s, 5 * self._tick_s), 15.0)
-
-
-def _over(event: events.Event, now_s: float) -> events.Event:
-    """The end of an alert of which nothing more can be known."""
-    said = f"RESOLVED {event['slo']['id']}: the objective is watched no more"
-    return event | {
-        "status": "resolved",
-        "summary": said,
-        "updated_at": events.moment(int(now_s * 1e9)),
-    }
 
 
 def _remembered(ledger: Ledger) -> Memory | None:

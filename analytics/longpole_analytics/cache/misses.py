@@ -48,6 +48,7 @@ EDITS: Final[Mapping[str, str]] = {
 }
 _LOOK_BACK: Final = 256
 """Earlier calls with one prefix that are looked at; those before them are taken as expired."""
+NUM_EXAMPLES: Final = 10
 _SCHEMA: Final = {
     "row": pl.Int64,
     "cause": pl.String,
@@ -351,3 +352,17 @@ def by_cause(misses: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("lost_usd", "lost_tokens", "cause", descending=[True, True, False], nulls_last=True)
     )
+
+
+def examples(misses: pl.DataFrame, costs: pl.DataFrame) -> dict[str, list[str]]:
+    """By cause the traces whose prompts lost the most tokens, each once, at most ten.
+
+    Args:
+        misses: of :func:`miss_causes`.
+        costs: the table it was given, with ``trace_id``.
+    """
+    named = misses.with_columns(trace_id=costs["trace_id"].cast(pl.String).gather(misses["row"]))
+    most = named.drop_nulls("trace_id").sort("lost_tokens", "row", descending=[True, False])
+    each = most.unique(["cause", "trace_id"], keep="first", maintain_order=True)
+    found = each.group_by("cause", maintain_order=True).agg(pl.col("trace_id").head(NUM_EXAMPLES))
+    return dict(found.iter_rows())

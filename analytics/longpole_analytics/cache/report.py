@@ -9,7 +9,7 @@ from longpole_analytics.cache.achievable import achievable
 from longpole_analytics.cache.hits import hit_rates, wasted_writes
 from longpole_analytics.cache.hot import hot_keys
 from longpole_analytics.cache.lookups import Lookups, answer_caches
-from longpole_analytics.cache.misses import by_cause, miss_causes
+from longpole_analytics.cache.misses import by_cause, examples, miss_causes
 from longpole_analytics.cache.rules import CacheRules
 from longpole_analytics.cache.speed import Speed, speeds
 from longpole_analytics.cache.worth import break_evens, expected
@@ -32,6 +32,7 @@ def report(
     rules: CacheRules,
     ttls_s: Sequence[float] = TTLS_S,
     outcomes: pl.DataFrame | None = None,
+    by: Sequence[str] = ("route",),
 ) -> dict[str, Any]:
     """The document of ``longpole cache --json``.
 
@@ -42,11 +43,13 @@ def report(
         rules: the thresholds.
         ttls_s: times to live of the ideal cache.
         outcomes: ``trace_id`` and ``outcome`` of the workflows.
+        by: columns of the calls that costs are summed by, too.
     """
     missing = [n for n in _NEEDED if n not in costs.columns]
     costs = costs.with_columns(pl.lit(None, _NEEDED[name]).alias(name) for name in missing)
     evens = break_evens(costs, rules)
     misses = miss_causes(costs, rules)
+    traces = examples(misses, costs)
     whole = next(iter(hit_rates(costs).to_dicts()), None)
     slices = [name for name in SLICES if name in costs.columns]
     return {
@@ -62,7 +65,10 @@ def report(
         "wasted_writes": wasted_writes(costs, rules).to_dicts(),
         "speed": [_speed(each) for each in speeds(costs, rules)],
         "achievable": [each._asdict() for each in achievable(costs, rules, ttls_s)],
-        "misses": by_cause(misses).to_dicts(),
+        "misses": [
+            {**row, "trace_ids": traces.get(row["cause"], [])}
+            for row in by_cause(misses).to_dicts()
+        ],
         "hot_keys": hot_keys(costs, rules).to_dicts(),
         "answer_caches": [_answers(each) for each in answer_caches(lookups)],
         "cost": {
@@ -70,6 +76,7 @@ def report(
             "routes": cost_by(costs, ["route"], outcomes).to_dicts(),
             "wasted": waste_by_kind(wasted(costs, outcomes)).to_dicts(),
         },
+        "cost_by": cost_by(costs, by, outcomes).to_dicts(),
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from longpole.config import find_file, read_file
 from longpole.errors import UsageError
 
 
@@ -77,3 +78,15 @@ def rules_from(table: Mapping[str, Any]) -> CacheRules:
             raise UsageError(f"[analytics.cache] {key}: {value!r} is no {kind.__name__}")
         changed[key] = {**known[key], **given} if kind is dict else given
     return replace(defaults, **changed)
+
+
+def configured_rules() -> CacheRules:
+    """The thresholds with those of ``[analytics.cache]`` in ``longpole.toml``.
+
+    Raises:
+        UsageError: as of :func:`rules_from`, or the entry is no table.
+    """
+    table: Any = read_file(find_file()).get("analytics", {}).get("cache", {})
+    if not isinstance(table, dict):
+        raise UsageError("[analytics] cache: expected a table, as in [analytics.cache]")
+    return rules_from(table)

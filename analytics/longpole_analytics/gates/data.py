@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from longpole.errors import BadInput, UsageError
 from longpole_analytics.attribution import CauseRules
 from longpole_analytics.loading import Source, load_requests, select
+from longpole_analytics.outcome_facts import outcome_facts
 from longpole_analytics.scorecard.rules import CardRules
 from longpole_analytics.slo.check import Standing, check, num_minutes
 from longpole_analytics.thresholds import configured
@@ -108,7 +109,12 @@ class Loaded:
             raise UsageError("no objective to check: write [slo.NAME] with metric, target, period")
         first = (self.until_ns - 1) // MINUTE_NS - num_minutes(chosen) + 1
         since_ns = max(first * MINUTE_NS, self._fresh_ns or 0)
-        whole = load_requests(self._source, since_ns=since_ns, until_ns=self.until_ns)
+        whole = load_requests(
+            self._source,
+            since_ns=since_ns,
+            until_ns=self.until_ns,
+            outcome_facts=outcome_facts(chosen),
+        )
         return check(chosen, lambda each: select(whole, each.where), self.until_ns)
 
     def cause_rules(self) -> CauseRules:

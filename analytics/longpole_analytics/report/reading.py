@@ -23,6 +23,7 @@ from longpole_analytics.changes import ChangeRules
 from longpole_analytics.cost import cost_by, priced, unpriced, waste_by_kind, wasted
 from longpole_analytics.explain import document as explained
 from longpole_analytics.frames import spans_from_table
+from longpole_analytics.outcome_facts import outcome_facts, with_outcome_facts
 from longpole_analytics.prepare import distinct
 from longpole_analytics.report.base import Earlier, Inputs
 from longpole_analytics.report.blame import blame
@@ -155,8 +156,7 @@ def _standings(
     """Where objectives stand, which of the window's requests they are about, and what is wrong."""
     if not setup.objectives:
         return (), {}, {}
-    first = (at_ns - 1) // MINUTE_NS - num_minutes(setup.objectives) + 1
-    requests = held.requests(first * MINUTE_NS, at_ns)
+    requests = held.promised(_first_ns(setup.objectives, at_ns), at_ns)
     own: dict[str, pl.DataFrame] = {}
     about: dict[str, pl.DataFrame] = {}
     broken: dict[str, str] = {}
@@ -209,6 +209,8 @@ class _Flat:
         """Those that began in [since, until)."""
         return loading.select(self._requests, None, since_ns, until_ns)
 
+    promised = requests
+
     def calls(self, window: Window, where: str | None) -> Calls:
         """The rows of the window, each as a call."""
         chosen = loading.select(self._flat, where, window.since_ns, window.until_ns)
@@ -238,13 +240,20 @@ class _Store:
         views = [
             loading.view_rows(reader, view, max(since_ns, 0), window.until_ns) for view in _VIEWS
         ]
-        self._traces, self._stages, self._calls = views
         self._whole = from_views(*views)
+        self._facts = outcome_facts(setup.objectives)
+        traces, _, calls = views
+        self._incomplete = traces.filter(_IS_INCOMPLETE)["start_ns"]
+        near = _across(traces, calls, _edges(setup, window))
+        self._traces, self._stages, self._calls = (
+            view.join(near, on="trace_id", how="semi") for view in views
+        )
 
     def requests(self, since_ns: int, until_ns: int) -> pl.DataFrame:
         """Those that began in [since, until), told from the calls that did so too.
 
         Like the commands, which load no others; so what has calls on both sides is told anew.
+        Both are :func:`_edges`.
         """
         inside = pl.col("start_ns").is_between(since_ns, until_ns, closed="left")
         found, traces = self._whole.filter(inside), self._traces.filter(inside)
@@ -259,6 +268,10 @@ class _Store:
         anew = from_views(*parts).select(found.columns)
         kept = found.join(ids, on="trace_id", how="anti", maintain_order="left")
         return pl.concat([kept, anew]).sort("start_ns", "trace_id")
+
+    def promised(self, since_ns: int, until_ns: int) -> pl.DataFrame:
+        """The same with what objectives are about besides, as ``longpole slo check`` loads them."""
+        return with_outcome_facts(self.requests(since_ns, until_ns), self._reader, self._facts)
 
     def calls(self, window: Window, where: str | None) -> Calls:
         """The window's calls, as ``longpole cache`` loads them."""
@@ -277,8 +290,8 @@ class _Store:
 
     def num_incomplete(self, window: Window) -> int:
         """Traces of the window that are not complete."""
-        inside = pl.col("start_ns").is_between(window.since_ns, window.until_ns, closed="left")
-        return self._traces.filter(inside & _IS_INCOMPLETE).height
+        starts = self._incomplete
+        return int(starts.is_between(window.since_ns, window.until_ns, closed="left").sum())
 
     def example(self, trace_id: str, setup: Setup) -> dict[str, Any] | None:
         """A trace as ``longpole explain`` tells it, with its spans; ``None`` if it is gone."""
@@ -300,6 +313,29 @@ class _Store:
             serial=opportunities(split, spans, apart, setup.serial_rules),
         )
         return told | _lanes(split, spans)
+
+
+def _edges(setup: Setup, window: Window) -> list[int]:
+    """The moments at which something that a report looks at begins or ends, in order."""
+    windows = [window, *(earlier(window, num) for num in range(1, NUM_EARLIER + 1))]
+    found = {at for each in windows for at in (each.since_ns, each.until_ns)}
+    if setup.objectives:
+        found |= {_first_ns(setup.objectives, at) for at in (window.since_ns, window.until_ns)}
+    return sorted(found)
+
+
+def _first_ns(objectives: Sequence[Objective], at_ns: int) -> int:
+    """Where the minutes begin that objectives are judged by at a moment."""
+    return ((at_ns - 1) // MINUTE_NS - num_minutes(objectives) + 1) * MINUTE_NS
+
+
+def _across(traces: pl.DataFrame, calls: pl.DataFrame, edges: Sequence[int]) -> pl.DataFrame:
+    """Ids of the traces with a call on the other side of an edge than where they begin."""
+    cuts = pl.Series(edges, dtype=pl.Int64)
+    starts = traces.select("trace_id", side=cuts.search_sorted(traces["start_ns"], "right"))
+    own = calls.select("trace_id", own=cuts.search_sorted(calls["start_ns"], "right"))
+    both = own.join(starts, on="trace_id")
+    return both.filter(pl.col("own") != pl.col("side")).select(pl.col("trace_id").unique())
 
 
 def _lanes(split: TracePartition, spans: Sequence[Span]) -> dict[str, Any]:

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event as Flag
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 
 from longpole.errors import BadInput, LongpoleError
 from longpole_analytics.alerts.metrics import family
 from longpole_analytics.alerts.net import Gate, Later, Never
 from longpole_analytics.report.book import FOLDER, Book, Message
 from longpole_analytics.report.settings import ReportSettings
+from longpole_analytics.report.telling import LISTED, listed, read
 from longpole_analytics.report.weeks import Window, last_week
 from longpole_collector.watching import Seat
 
@@ -106,6 +107,18 @@ class ReportWatch:
         rows = [([("outcome", name)], float(num)) for name, num in sorted(self._outcomes.items())]
         lines = family("longpole_reports_total", "counter", "reports by what came of them", rows)
         return "\n".join([*lines, ""]) if lines else ""
+
+    def answer(self, asked: str) -> dict[str, Any] | None:
+        """As :meth:`Answering.answer <longpole_collector.watching.Answering.answer>`.
+
+        ``reports`` lists what stands in the folder, ``reports/NAME`` is one of them.
+        """
+        kind, _, name = asked.partition("/")
+        if kind != FOLDER:
+            return None
+        if name:
+            return read(self._folder, name)
+        return {"schema": LISTED, "reports": listed(self._folder)}
 
     def _due(self, window: Window, now_s: float, name: str, next_ns: int) -> None:
         assert window.week is not None  # noqa: S101 - a week has a name

@@ -152,8 +152,13 @@ def _of_models(base: Side, cand: Side) -> list[Note]:
 
 def _shares(values: pl.Series) -> dict[str, float]:
     known = values.drop_nulls()
-    counts = known.value_counts(sort=True).iter_rows()
-    return {str(value): num / len(known) for value, num in counts}
+    return {str(value): num / len(known) for value, num in _counts(known).iter_rows()}
+
+
+def _counts(known: pl.Series) -> pl.DataFrame:
+    """Values and how often each occurs, the most frequent first, of equals by name."""
+    counts = known.value_counts(name="__num")
+    return counts.sort(["__num", known.name], descending=[True, False])
 
 
 def _listed(shares: dict[str, float]) -> str:
@@ -312,7 +317,7 @@ def _environment(base: Side, cand: Side) -> list[dict[str, Any]]:
             continue
         values = []
         for side in (base, cand):
-            counts = side.text(name).drop_nulls().value_counts(sort=True)
+            counts = _counts(side.text(name).drop_nulls())
             values.append(counts[name].to_list()[:_MAX_VALUES])
         if any(values):
             rows.append({"name": name, "base": values[0], "cand": values[1]})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from longpole_analytics.shapes._decide import shapes_of
-    from longpole_analytics.shapes._single import Baseline, shape_of_trace
+    from longpole_analytics.shapes._single import Baseline, Usual, shape_of_trace
     from longpole_analytics.shapes.base import Evidence, Shape, ShapeRules
 
 __all__ = [
@@ -18,12 +18,14 @@ __all__ = [
     "Evidence",
     "Shape",
     "ShapeRules",
+    "Usual",
     "shape_of_trace",
     "shapes_of",
 ]
 
 _FILES = {
     "Baseline": "_single",
+    "Usual": "_single",
     "shape_of_trace": "_single",
     "Evidence": "base",
     "Shape": "base",

@@ -20,7 +20,7 @@ from longpole_analytics.shapes._refine import sub_causes_of_trace
 from longpole_analytics.shapes._samples import Sample, sample
 from longpole_analytics.shapes.base import NORMAL, Evidence, Shape, ShapeRules, TraceCase
 from longpole_analytics.stages import TracePartition
-from longpole_analytics.stats import rank_interval
+from longpole_analytics.stats import is_shown, rank_interval
 from longpole_analytics.wording import printable
 
 SHAPE_OF: Final = {
@@ -61,6 +61,22 @@ class _Excess(NamedTuple):
         return self.ms - self.usual.quantile(0.5)
 
 
+class Usual(NamedTuple):
+    """What is usual for a trace's like.
+
+    Attributes:
+        n: requests that it is held against.
+        num_route: those of its route that they were chosen from.
+        is_matched: chosen by length, which the trace tells.
+        p50_ms: the median by stage; ``None`` where too few know it.
+    """
+
+    n: int
+    num_route: int
+    is_matched: bool
+    p50_ms: dict[Stage, float | None]
+
+
 @dataclass(frozen=True)
 class Baseline:
     """What is usual on a route: its requests (:mod:`longpole_analytics.requests`)."""
@@ -87,6 +103,22 @@ class Baseline:
                 with np.errstate(divide="ignore", invalid="ignore"):
                     apart += np.nan_to_num(np.abs(np.log(theirs / own)), nan=10.0, posinf=10.0)
         return self.requests[np.sort(np.argsort(apart, kind="stable")[:count])]
+
+    def usual(self, split: TracePartition, rules: ShapeRules | None = None) -> Usual:
+        """What each stage of a trace takes in requests of about its length.
+
+        Args:
+            split: the trace.
+            rules: thresholds.
+        """
+        limits = rules or ShapeRules()
+        tokens = [_tokens(split, name) for name in LENGTHS]
+        like = self.like(tokens, limits.min_n(0.95))
+        p50_ms: dict[Stage, float | None] = {}
+        for stage in Stage:
+            known = sample(like[f"{stage.value}_ms"].cast(pl.Float64).to_numpy())
+            p50_ms[stage] = known.quantile(0.5) if is_shown(known.n, 0.5) else None
+        return Usual(like.height, self.requests.height, any(map(bool, tokens)), p50_ms)
 
 
 def shape_of_trace(

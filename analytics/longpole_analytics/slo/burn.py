@@ -23,6 +23,7 @@ DAY_MIN: Final = 1440
 _NOISE: Final = 1e-12
 """Relative rounding of a factor times a budget; no count of requests comes this near."""
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +92,19 @@ def window(minutes: Panel, row: int, end: int, length_min: int) -> Window:
             for sums in (minutes.bad_e6, minutes.total_e6, minutes.num_bad)
         )
     )
+
+
+def burn_rates(minutes: Panel, row: int, length_min: int, first: int, last: int) -> Floats:
+    """:meth:`Window.burn` of the windows that end with each minute of [first, last].
+
+    Not a number where a window has no requests.
+    """
+    places = first - minutes.first_minute, last - minutes.first_minute
+    bad = _within(minutes.bad_e6[row], *places, length_min).astype(np.float64)
+    total = _within(minutes.total_e6[row], *places, length_min).astype(np.float64)
+    total[total == 0] = np.nan
+    found: Floats = bad / total / minutes.objectives[row].budget
+    return found
 
 
 def reachable(factor: float, budget: float) -> float:

@@ -126,6 +126,18 @@ def check(
     return standings(panel(objectives, series), last, floors=floors)
 
 
+def floor_status(floor: Floor, objective: Objective, series: Series) -> FloorStatus:
+    """Where a floor stands, from the minutes of the objective's period."""
+    bad, total = int(series.bad_e6.sum()), int(series.total_e6.sum())
+    if not total:
+        status = "no_data"
+    elif (total - bad) / total >= floor.target:
+        status = "met"
+    else:
+        status = "missed" if series.num_bad.sum() >= objective.min_bad else "thin"
+    return FloorStatus(floor, bad / SCALE, total / SCALE, status)
+
+
 def standings(
     minutes: Panel,
     last: int,
@@ -188,19 +200,11 @@ def _rule(minutes: Panel, row: int, rule: Rule, last: int, memory: Memory) -> Ru
 
 
 def _floors(requests: pl.DataFrame, objective: Objective, last: int) -> tuple[FloorStatus, ...]:
-    found: list[FloorStatus] = []
     first = last - objective.period_min + 1
-    for floor in objective.floors:
-        series = minute_series(requests, floor, first, objective.period_min)
-        bad, total = int(series.bad_e6.sum()), int(series.total_e6.sum())
-        if not total:
-            status = "no_data"
-        elif (total - bad) / total >= floor.target:
-            status = "met"
-        else:
-            status = "missed" if series.num_bad.sum() >= objective.min_bad else "thin"
-        found.append(FloorStatus(floor, bad / SCALE, total / SCALE, status))
-    return tuple(found)
+    return tuple(
+        floor_status(floor, objective, minute_series(requests, floor, first, objective.period_min))
+        for floor in objective.floors
+    )
 
 
 def _standing(standing: Standing) -> dict[str, Any]:

@@ -6,6 +6,8 @@ Each works on whole files, so the space comes back at once, and while others rea
 import logging
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -123,6 +125,23 @@ def backup(store: DuckStore, target: Path) -> list[str]:
             names.append(day.path.name)
     finally:
         cursor.close()
+    return names
+
+
+def copy_ledgers(folder: Path, target: Path) -> list[str]:
+    """Copy what others keep beside the spans, as ``alerts/alerts.sqlite``; names the files.
+
+    They may be written meanwhile: a copy is whole, as of one moment.
+    """
+    names: list[str] = []
+    for path in sorted(folder.glob("*/*.sqlite")):
+        name = path.relative_to(folder)
+        copy = target / name
+        copy.parent.mkdir(mode=0o700, exist_ok=True)
+        copy.touch(mode=0o600)
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as sink:
+            source.backup(sink)
+        names.append(str(name))
     return names
 
 

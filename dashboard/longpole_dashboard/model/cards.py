@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from longpole_collector.stores.base import Reader, Value
-from longpole_dashboard.model import quantiles, text
+from longpole_collector.stores.base import Reader
+from longpole_dashboard.model import quantiles, rolled, text
 from longpole_dashboard.model.quantiles import P50, P99, Change, Quantile
-from longpole_dashboard.model.window import IN_WINDOW, Filters
+from longpole_dashboard.model.window import Filters, View
 
 Tone = Literal["better", "worse", "grey"]
 
@@ -25,7 +25,8 @@ class Card:
         value: the number with its unit; a dash when unknown.
         samples: what it rests on, e.g. ``n = 1,234 calls``.
         interval: its 95 % interval, or why there is none.
-        change: against the previous period, e.g. ``+11 %``; ``None`` when there is no such period
+        metric: what the map of Explore shows of it.
+        change: against what it is compared with, e.g. ``+11 %``; ``None`` when there is no such
             or too little in either.
         tone: grey while the intervals of the two periods touch.
     """
@@ -34,94 +35,127 @@ class Card:
     value: str
     samples: str
     interval: str
+    metric: str
     change: str | None = None
     tone: Tone = "grey"
 
 
-def cards(filters: Filters, reader: Reader) -> tuple[Card, ...]:
-    """p50 TTFT, p99 TTFT, p50 TPOT, p99 workflow time and accepted share; always five."""
-    calls_now, calls_before = _periods(filters, reader, _CALLS)
-    traces_now, traces_before = _periods(filters, reader, _TRACES)
+class _Measured(NamedTuple):
+    """What the cards show of one period: the quantiles of :data:`_LATENCIES`, and outcomes."""
+
+    latencies: tuple[Quantile, ...]
+    num_traces: int
+    num_known: int
+    num_accepted: int
+
+
+def cards(filters: Filters, reader: Reader, *, is_rolled: bool = False) -> tuple[Card, ...]:
+    """p50 TTFT, p99 TTFT, p50 TPOT, p99 workflow time and accepted share; always five.
+
+    Args:
+        filters: which, and what they are compared with.
+        reader: the store.
+        is_rolled: read the rolled up views, to within 1 %.
+    """
+    now, before = (
+        None if chosen is None else _measured(chosen, reader, is_rolled=is_rolled)
+        for chosen in (filters, filters.baseline)
+    )
+    assert now is not None  # noqa: S101 - filters are given
     found = [
-        _latency_card(title, noun, quantiles.read(now, name, q), _before(before, name, q))
-        for title, noun, name, q, now, before in (
-            ("p50 TTFT", "call", "ttft", P50, calls_now, calls_before),
-            ("p99 TTFT", "call", "ttft", P99, calls_now, calls_before),
-            ("p50 TPOT, per token", "call", "tpot", P50, calls_now, calls_before),
-            ("p99 workflow", "workflow", "wall", P99, traces_now, traces_before),
+        _latency_card(
+            title, metric, now.latencies[place], before.latencies[place] if before else None
         )
+        for place, (title, metric, _, _) in enumerate(_LATENCIES)
     ]
-    return (*found, _accepted_card(traces_now, traces_before))
+    return (*found, _accepted_card(now, before))
 
 
-_PERIOD = f"(start_ns >= $now) AS is_now FROM {{view}} WHERE {IN_WINDOW}"
+_LATENCIES: Final = (
+    ("p50 TTFT", "ttft_ms", "ttft_ms", P50),
+    ("p99 TTFT", "ttft_ms", "ttft_ms", P99),
+    ("p50 TPOT, per token", "tpot_ms", "tpot_ms", P50),
+    ("p99 workflow", "e2e_ms", "wall_ms", P99),
+)
+"""Title, metric of Explore, column, quantile."""
 
 _CALLS = f"""
 WITH lists AS (
-    SELECT is_now, {quantiles.sorted_list("ttft_ms", "ttft")},
-           {quantiles.sorted_list("tpot_ms", "tpot")}
-    FROM (SELECT ttft_ms, tpot_ms, {_PERIOD.format(view="calls")}) GROUP BY is_now)
-SELECT is_now, {quantiles.columns("ttft", P50, P99)}, {quantiles.columns("tpot", P50)} FROM lists
+    SELECT {quantiles.sorted_list("ttft_ms", "ttft")}, {quantiles.sorted_list("tpot_ms", "tpot")}
+    FROM calls WHERE {{condition}})
+SELECT {quantiles.columns("ttft", P50, P99)}, {quantiles.columns("tpot", P50)} FROM lists
 """  # noqa: S608 - our own constants only
 
-_TRACES = f"""
+_WALLS = f"""
 WITH lists AS (
-    SELECT is_now, {quantiles.sorted_list("wall_ms", "wall")}, count(*) AS num_traces,
-           count(outcome) AS num_known, count(*) FILTER (outcome = 'accepted') AS num_accepted
-    FROM (SELECT wall_ms, outcome, {_PERIOD.format(view="traces")}) GROUP BY is_now)
-SELECT is_now, num_traces, num_known, num_accepted, {quantiles.columns("wall", P99)} FROM lists
+    SELECT {quantiles.sorted_list("wall_ms", "wall")} FROM traces WHERE {{condition}})
+SELECT {quantiles.columns("wall", P99)} FROM lists
 """  # noqa: S608 - our own constants only
 
-_Row = dict[str, Any] | None
+_OUTCOMES = """
+SELECT count(*) AS num_traces, count(outcome) AS num_known,
+       count(*) FILTER (outcome = 'accepted') AS num_accepted
+FROM traces WHERE {condition}
+"""
 
 
-def _periods(filters: Filters, reader: Reader, query: str) -> tuple[_Row, _Row]:
-    params: dict[str, Value] = {**filters.params, "now": filters.start_ns}
-    if filters.previous_ns is not None:
-        params["start"] = filters.previous_ns
-    rows = {row["is_now"]: row for row in reader.sql(query, params).to_pylist()}
-    return rows.get(True), rows.get(False)
+def _measured(filters: Filters, reader: Reader, *, is_rolled: bool) -> _Measured:
+    outcomes = _row(_OUTCOMES, filters, reader, "traces")
+    if is_rolled:
+        found = rolled.measured(filters, reader)
+        told = (rolled.quantile(found.get(column), q) for _, _, column, q in _LATENCIES)
+        return _Measured(tuple(told), **outcomes)
+    calls, walls = (_row(_CALLS, filters, reader, "calls"), _row(_WALLS, filters, reader, "traces"))
+    exact = (
+        quantiles.read(walls if column == "wall_ms" else calls, column.removesuffix("_ms"), q)
+        for _, _, column, q in _LATENCIES
+    )
+    return _Measured(tuple(exact), **outcomes)
 
 
-def _before(row: _Row, name: str, per_mille: int) -> Quantile | None:
-    return None if row is None else quantiles.read(row, name, per_mille)
+def _row(query: str, filters: Filters, reader: Reader, view: View) -> dict[str, Any]:
+    asked = query.format(condition=filters.on(view))
+    row: dict[str, Any] = reader.sql(asked, filters.params).to_pylist()[0]
+    return row
 
 
-def _latency_card(title: str, noun: str, now: Quantile, before: Quantile | None) -> Card:
+def _latency_card(title: str, metric: str, now: Quantile, before: Quantile | None) -> Card:
+    noun = "workflow" if metric == "e2e_ms" else "call"
     samples = f"n = {text.counted(now.n, noun)}"
     if now.max is None:
-        return Card(title, text.UNKNOWN, samples, "none measured")
+        return Card(title, text.UNKNOWN, samples, "none measured", metric)
     if not now.is_shown:
         name = title.partition(" ")[0]
         biggest = title.replace(name, "max", 1)
-        return Card(biggest, text.duration(now.max), samples, f"{name} (n too small)")
+        return Card(biggest, text.duration(now.max), samples, f"{name} (n too small)", metric)
     interval = ""
     if now.low is not None and now.high is not None:
         interval = f"95 %: {text.span_of(now.low, now.high)}"
     moved = None if before is None else quantiles.change(now, before)
     change, tone = _moved(moved)
-    return Card(title, text.duration(now.value), samples, interval, change, tone)
+    return Card(title, text.duration(now.value), samples, interval, metric, change, tone)
 
 
-def _accepted_card(now: _Row, before: _Row) -> Card:
-    known, accepted = (now["num_known"], now["num_accepted"]) if now else (0, 0)
-    unknown = now["num_traces"] - known if now else 0
+def _accepted_card(now: _Measured, before: _Measured | None) -> Card:
+    known, accepted = now.num_known, now.num_accepted
     samples = f"n = {text.count(known)} with an outcome"
     if not known:
-        return Card("accepted", text.UNKNOWN, samples, "no outcome was recorded")
+        return Card("accepted", text.UNKNOWN, samples, "no outcome was recorded", "e2e_ms")
     low, high = wilson(accepted, known)
     interval = f"95 %: {100 * low:.1f} to {100 * high:.1f} %"
+    unknown = now.num_traces - known
     if unknown:
         interval += f", {text.count(unknown)} unknown"
     change: str | None = None
     tone: Tone = "grey"
-    if before and before["num_known"] >= MIN_COMPARED:
-        past = wilson(before["num_accepted"], before["num_known"])
-        points = 100 * (accepted / known - before["num_accepted"] / before["num_known"])
+    if before is not None and before.num_known >= MIN_COMPARED:
+        past = wilson(before.num_accepted, before.num_known)
+        points = 100 * (accepted / known - before.num_accepted / before.num_known)
         change = f"{points:+.1f} points"
         if low > past[1] or high < past[0]:
             tone = "better" if points > 0 else "worse"
-    return Card("accepted", text.percent(accepted / known), samples, interval, change, tone)
+    value = text.percent(accepted / known)
+    return Card("accepted", value, samples, interval, "e2e_ms", change, tone)
 
 
 def _moved(moved: Change | None) -> tuple[str | None, Tone]:

@@ -1,17 +1,21 @@
 """What the Overview shows: cards, slices, where the time went over time, the slowest traces."""
 
+import shlex
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from longpole_collector.stores.base import Reader
-from longpole_dashboard.model import quantiles
+from longpole_collector.stores.base import Reader, Value
+from longpole_dashboard.model import quantiles, rolled
 from longpole_dashboard.model.cards import Card, cards
+from longpole_dashboard.model.clock import stretch_words
 from longpole_dashboard.model.quantiles import P50, P99, Quantile
-from longpole_dashboard.model.window import IN_WINDOW, SECOND_NS, Filters
+from longpole_dashboard.model.window import SECOND_NS, Filters
 
 MAX_SLICES: Final = 50
 MAX_SLOWEST: Final = 50
 MAX_BINS: Final = 120
+MAX_BINNED: Final = 100_000
+"""Traces whose stages are read."""
 TRACES_PER_BIN: Final = 5
 _MINUTE: Final = 60
 _HOUR: Final = 3_600
@@ -26,7 +30,10 @@ _WIDTHS_S: Final = (
 
 @dataclass(frozen=True)
 class Slice:
-    """One route and prompt version: how many, how fast; ``None`` where the name is unknown."""
+    """One route and prompt version: how many, how fast; ``None`` where the name is unknown.
+
+    ``line`` is its p50 TTFT over the window, ``None`` for a stretch with too few calls.
+    """
 
     route: str | None
     prompt_version: str | None
@@ -36,6 +43,7 @@ class Slice:
     ttft_p99: Quantile
     wall_p50: Quantile
     wall_p99: Quantile
+    line: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,46 +71,49 @@ class SlowTrace:
 
 @dataclass(frozen=True)
 class Overview:
-    """Everything on the page; ``num_traces`` 0 means there is nothing in the window."""
+    """What the page begins with; ``num_traces`` 0 means there is nothing in the window.
+
+    ``bin_s`` is the width of the bins that :func:`stage_bins` should have.
+    """
 
     filters: Filters
     num_traces: int
     cards: tuple[Card, ...]
     slices: tuple[Slice, ...]
     bin_s: int
-    bins: tuple[Bin, ...]
-    slowest: tuple[SlowTrace, ...]
+    is_rolled: bool = False
 
 
 def overview(filters: Filters, reader: Reader) -> Overview:
     """The page's content for these filters; empty lists where nothing matches."""
     extent = reader.sql(
-        "SELECT count(*) AS n, min(start_ns) AS first_ns, max(start_ns) AS last_ns "  # noqa: S608
-        f"FROM traces WHERE {IN_WINDOW}",
+        "SELECT count(*) AS n, min(start_ns) AS first_ns, max(start_ns) AS last_ns, "  # noqa: S608
+        "coalesce(sum(num_calls), 0)::BIGINT AS num_calls "
+        f"FROM traces WHERE {filters.on('traces')}",
         filters.params,
     ).to_pylist()[0]
     num_traces = extent["n"]
     if not num_traces:
-        return Overview(filters, 0, (), (), 1, (), ())
+        return Overview(filters, 0, (), (), 1)
     bin_s = bin_width_s(extent["last_ns"] - extent["first_ns"], num_traces)
+    is_rolled = rolled.covers(filters, num_traces, extent["num_calls"], reader)
     return Overview(
         filters,
         num_traces,
-        cards(filters, reader),
-        slices(filters, reader),
+        cards(filters, reader, is_rolled=is_rolled),
+        (rolled_slices if is_rolled else slices)(filters, reader),
         bin_s,
-        stage_bins(filters, bin_s, reader),
-        slowest(filters, reader),
+        is_rolled,
     )
 
 
 _SLICES = f"""
 WITH calls_of AS (
     SELECT route, prompt_version, {quantiles.sorted_list("ttft_ms", "ttft")}, count(*) AS num_calls
-    FROM calls WHERE {IN_WINDOW} GROUP BY route, prompt_version),
+    FROM calls WHERE {{calls}} GROUP BY route, prompt_version),
 traces_of AS (
     SELECT route, prompt_version, {quantiles.sorted_list("wall_ms", "wall")}
-    FROM traces WHERE {IN_WINDOW} GROUP BY route, prompt_version)
+    FROM traces WHERE {{traces}} GROUP BY route, prompt_version)
 SELECT coalesce(c.route, t.route) AS route,
        coalesce(c.prompt_version, t.prompt_version) AS prompt_version,
        coalesce(num_calls, 0) AS num_calls,
@@ -116,6 +127,7 @@ ORDER BY coalesce(ttft_max, wall_max) DESC NULLS LAST LIMIT {MAX_SLICES}
 
 def slices(filters: Filters, reader: Reader) -> tuple[Slice, ...]:
     """Route by prompt version, worst TTFT first (p99, or the maximum where n is too small)."""
+    lines = _lines(_rows(_LINES, filters, reader, width=_line_ns(filters)), rolled.NUM_POINTS)
     found = [
         Slice(
             row["route"],
@@ -126,10 +138,63 @@ def slices(filters: Filters, reader: Reader) -> tuple[Slice, ...]:
             quantiles.read(row, "ttft", P99),
             quantiles.read(row, "wall", P50),
             quantiles.read(row, "wall", P99),
+            lines.get((row["route"], row["prompt_version"]), ()),
         )
-        for row in reader.sql(_SLICES, filters.params).to_pylist()
+        for row in _rows(_SLICES, filters, reader)
     ]
     return tuple(sorted(found, key=lambda s: -(s.ttft_p99.tail or 0.0)))
+
+
+def rolled_slices(filters: Filters, reader: Reader) -> tuple[Slice, ...]:
+    """As :func:`slices`, from the rolled up views, to within 1 %."""
+    lines = _lines(*rolled.lines(filters, reader))
+    found = []
+    for (route, version), metrics in rolled.sliced(filters, reader).items():
+        walls = rolled.quantile(metrics.get("wall_ms"), P99)
+        found.append(
+            Slice(
+                route,
+                version,
+                walls.n,
+                rolled.quantile(metrics.get("e2e_ms"), P50).n,
+                rolled.quantile(metrics.get("ttft_ms"), P50),
+                rolled.quantile(metrics.get("ttft_ms"), P99),
+                rolled.quantile(metrics.get("wall_ms"), P50),
+                walls,
+                lines.get((route, version), ()),
+            )
+        )
+    return tuple(sorted(found, key=lambda s: -(s.ttft_p99.tail or 0.0))[:MAX_SLICES])
+
+
+def command(filters: Filters, where: str | None) -> str:
+    """The command that gives the quantiles of each slice's workflows."""
+    words = ["longpole", "slices", "--by", "route,prompt_version", "--metric", "e2e_ms"]
+    words += stretch_words(filters.start_ns, filters.end_ns)
+    words += ["--where", where] if where else []
+    return shlex.join([*words, "--json"])
+
+
+_LINES = """
+SELECT route, prompt_version, (start_ns - $start) // $width AS place,
+       quantile_disc(ttft_ms, 0.5) AS value
+FROM calls WHERE {calls} AND ttft_ms IS NOT NULL
+GROUP BY route, prompt_version, place HAVING count(*) >= 3
+"""
+
+
+def _line_ns(filters: Filters) -> int:
+    return max(1, -(-(filters.end_ns - filters.start_ns) // rolled.NUM_POINTS))
+
+
+def _lines(rows: list[dict[str, Any]], num: int) -> dict[tuple[Any, ...], tuple[float | None, ...]]:
+    """The ``num`` points of each slice's line, in order of time."""
+    found: dict[tuple[Any, ...], list[float | None]] = {}
+    for row in rows:
+        empty: list[float | None] = [None] * num
+        line = found.setdefault((row["route"], row["prompt_version"]), empty)
+        line[row["place"]] = row["value"]
+    return {slice_: tuple(line) for slice_, line in found.items()}
 
 
 def bin_width_s(extent_ns: int, num_traces: int) -> int:
@@ -142,21 +207,29 @@ def bin_width_s(extent_ns: int, num_traces: int) -> int:
     return max(_WIDTHS_S[-1], extent_ns // (SECOND_NS * (MAX_BINS - 2)) + 1)
 
 
-_BINS = f"""
-WITH t AS (SELECT trace_id, start_ns - start_ns % $width AS bin FROM traces WHERE {IN_WINDOW}),
+_BINS = """
+WITH t AS (
+         SELECT trace_id, start_ns - start_ns % $width AS bin FROM traces
+         WHERE {traces} AND trace_id < $below),
      n AS (SELECT bin, count(*) AS num_traces FROM t GROUP BY bin)
 SELECT bin, num_traces, stage, sum(critical_ms) / num_traces AS mean_ms
-FROM t JOIN n USING (bin) JOIN trace_stages USING (trace_id)
+FROM t JOIN n USING (bin)
+JOIN (SELECT * FROM trace_stages WHERE trace_id < $below) USING (trace_id)
 WHERE critical_ms > 0
 GROUP BY bin, num_traces, stage ORDER BY bin
-"""  # noqa: S608 - our own constants only
+"""
 
 
-def stage_bins(filters: Filters, width_s: int, reader: Reader) -> tuple[Bin, ...]:
-    """Mean critical-path ms by stage over time; a stretch without traces has no bin."""
-    params = {**filters.params, "width": width_s * SECOND_NS}
+def stage_bins(filters: Filters, width_s: int, num_traces: int, reader: Reader) -> tuple[Bin, ...]:
+    """Mean critical-path ms by stage over time; a stretch without traces has no bin.
+
+    Ids are random, so of more than ``MAX_BINNED`` traces those with the lowest ones are a sample.
+    """
+    share = min(1.0, MAX_BINNED / num_traces) if num_traces else 1.0
+    below = "g" if share == 1.0 else f"{int(share * 16**8):08x}"
+    width_ns = width_s * SECOND_NS
     bins: dict[int, Bin] = {}
-    for row in reader.sql(_BINS, params).to_pylist():
+    for row in _rows(_BINS, filters, reader, width=width_ns, below=below):
         at = bins.setdefault(row["bin"], Bin(row["bin"], row["num_traces"], {}))
         at.mean_ms[row["stage"]] = row["mean_ms"]
     return tuple(bins.values())
@@ -165,10 +238,17 @@ def stage_bins(filters: Filters, width_s: int, reader: Reader) -> tuple[Bin, ...
 _SLOWEST = f"""
 SELECT trace_id, start_ns, route, prompt_version, wall_ms, long_pole,
        long_pole_ms / nullif(wall_ms, 0) AS long_pole_ratio, outcome
-FROM traces WHERE {IN_WINDOW} ORDER BY wall_ms DESC, trace_id LIMIT {MAX_SLOWEST}
+FROM traces WHERE {{traces}} ORDER BY wall_ms DESC, trace_id LIMIT {MAX_SLOWEST}
 """  # noqa: S608 - our own constants only
 
 
 def slowest(filters: Filters, reader: Reader) -> tuple[SlowTrace, ...]:
     """The slowest traces of the window, slowest first, at most 50."""
-    return tuple(SlowTrace(**row) for row in reader.sql(_SLOWEST, filters.params).to_pylist())
+    return tuple(SlowTrace(**row) for row in _rows(_SLOWEST, filters, reader))
+
+
+def _rows(query: str, filters: Filters, reader: Reader, **more: Value) -> list[dict[str, Any]]:
+    """The rows of a query whose conditions on ``{calls}`` and ``{traces}`` are still to be set."""
+    asked = query.format(calls=filters.on("calls"), traces=filters.on("traces"))
+    rows: list[dict[str, Any]] = reader.sql(asked, {**filters.params, **more}).to_pylist()
+    return rows

@@ -4,6 +4,8 @@ Milliseconds under 10 s, seconds above; three significant digits; thousands sepa
 UTC and says so; unknown is a dash, never 0.
 """
 
+import html
+import re
 from datetime import UTC, datetime
 from math import floor, log10
 from typing import Final
@@ -69,3 +71,13 @@ def ago(ns: int, now_ns: int) -> str:
         if seconds >= size:
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
+
+
+def escaped(said: str) -> str:
+    """Text for HTML: what it says, and nothing that it does."""
+    return html.escape(said)
+
+
+def markdown(said: str) -> str:
+    """Text for a label that reads Markdown: every sign stands for itself, in one line."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(said.split()))

@@ -1,60 +1,163 @@
-"""The sentence on top of the Overview: what is slow, where, for whom, and what to do."""
+"""The sentences on top of the Overview: what is slow, where, for whom, since when, what to do."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import polars as pl
 
 from longpole_analytics.finding import Finding, find
+from longpole_analytics.requests import ALIASES, from_views
 from longpole_analytics.wording import quantile_name, where_text
-from longpole_collector.stores.base import Reader
+from longpole_collector.stores.base import Reader, Value
 from longpole_dashboard.model import text
-from longpole_dashboard.model.window import IN_WINDOW, Filters
+from longpole_dashboard.model.window import Filters, overlapping
 from longpole_dashboard.theme import look
 
-METRIC: Final = "ttft_ms"
+METRICS: Final = ("ttft_ms", "wall_ms")
+"""What routes are looked at by."""
+MAX_VERDICTS: Final = 3
 MAX_TRACES: Final = 5_000
-"""The finding rests on at most so many of the window's newest workflows, and on
+"""A finding rests on at most so many of the window's newest workflows, and on
 ``MAX_CALLS`` of their calls: what one query of a store may return."""
-MAX_CALLS: Final = 100_000
+MAX_CALLS: Final = 50_000
+_LATE: Final = 0.05
+"""What is slow from so early in the window on has no beginning in it."""
+_LABELS: Final = {"ttft_ms": "TTFT", "wall_ms": "workflow"}
 
-_CHOSEN: Final = f"FROM traces WHERE {IN_WINDOW} ORDER BY start_ns DESC LIMIT {MAX_TRACES}"
-_QUERIES: Final = (
-    f"SELECT * {_CHOSEN}",
-    f"SELECT * FROM trace_stages WHERE trace_id IN (SELECT trace_id {_CHOSEN})",  # noqa: S608
-    f"SELECT * FROM calls WHERE trace_id IN (SELECT trace_id {_CHOSEN}) LIMIT {MAX_CALLS}",  # noqa: S608
-)
-"""Traces, stages and calls, written with our own constants only."""
+Objectives = Mapping[tuple[str, str | None], float]
+"""(metric, route, ``None`` for any) -> what it should stay under, in ms."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A sentence, the facts behind it, and whether it says that something is wrong.
 
-    ``exemplar`` is a trace that shows it; ``None`` when there is no finding.
+    Attributes:
+        line: the sentence.
+        facts: what it rests on, since when, what to do next.
+        tone: ``worse`` says that something is wrong.
+        exemplar: a trace that shows it; ``None`` when there is no finding.
+        route: that it is about.
+        metric: of the map that shows it.
+        limit_ms: what is slow lies above; ``None`` when there is no finding.
+        since_ns: when the first slow workflow of the slice began, if not at once.
     """
 
     line: str
     facts: tuple[str, ...] = ()
     tone: Literal["worse", "grey"] = "grey"
     exemplar: str | None = None
+    route: str | None = None
+    metric: str = "ttft_ms"
+    limit_ms: float | None = None
+    since_ns: int | None = None
 
 
-def verdict(filters: Filters, objective_ms: float | None, reader: Reader) -> Verdict:
-    """The finding for these filters and, if any, this TTFT objective; says when there is none."""
-    traces, stages, calls = (_frame(reader, query, filters) for query in _QUERIES)
-    found = find(traces, stages, calls, objective_ms=objective_ms, metric=METRIC)
-    if found is None:
-        return Verdict(
-            "No finding: no route has 20 workflows with a TTFT and a slow one among them here."
+class _Views:
+    """The newest workflows of a window, with their stages and calls."""
+
+    def __init__(self, filters: Filters, reader: Reader) -> None:
+        chosen = f"FROM traces WHERE {filters.on('traces')} ORDER BY start_ns DESC"
+        self.traces = _frame(reader, f"SELECT * {chosen} LIMIT {MAX_TRACES}", filters.params)
+        given: dict[str, Value] = {"ids": ",".join(self.traces["trace_id"])}
+        among = "WHERE trace_id IN (SELECT unnest(string_split($ids, ',')))"
+        self.stages = _frame(reader, f"SELECT * FROM trace_stages {among}", given)  # noqa: S608
+        starts = self.traces["start_ns"]
+        first, last = (starts.min(), starts.max()) if len(starts) else (0, 0)
+        assert isinstance(first, int)  # noqa: S101 - a column of whole numbers
+        assert isinstance(last, int)  # noqa: S101 - likewise
+        window: dict[str, Value] = {"start": first, "end": last + 1, **given}
+        # prices take long to find, and no finding asks for them
+        columns = "* EXCLUDE (cost_usd, price_version)"
+        asked = f"SELECT {columns} FROM calls {among} AND {overlapping()} LIMIT {MAX_CALLS}"  # noqa: S608
+        self.calls = _frame(reader, asked, window)
+
+
+def verdicts(filters: Filters, objectives: Objectives, reader: Reader) -> tuple[Verdict, ...]:
+    """At most three findings, worst first; one that says so when there is none.
+
+    Beyond the first, only what is wrong is told: a slice to blame, or a broken objective.
+
+    Args:
+        filters: which workflows; of many, the newest 5,000.
+        objectives: what metrics of routes should stay under.
+        reader: the store.
+    """
+    views = _Views(filters, reader)
+    found = [each for metric in METRICS for each in _findings(views, metric, objectives)]
+    if not found:
+        return (
+            Verdict(
+                "No finding: no route has 20 workflows with a TTFT and a slow one among them here."
+            ),
         )
-    return told(found)
+    found.sort(key=_lost_ms, reverse=True)
+    requests = from_views(views.traces, views.stages, views.calls)
+    told: list[Verdict] = []
+    seen: set[tuple[object, ...]] = set()
+    for each in found:
+        key = (each.route, tuple(each.where.items()))
+        is_wrong = each.cause is not None or each.objective_ms is not None
+        if key not in seen and (is_wrong or not told):
+            told.append(_told(each, requests))
+        seen.add(key)
+    told.sort(key=lambda each: each.tone != "worse")
+    return tuple(told[:MAX_VERDICTS])
 
 
-def told(found: Finding) -> Verdict:
-    """A finding in words."""
+def _findings(views: _Views, metric: str, objectives: Objectives) -> list[Finding]:
+    """The findings of a metric: of each route that has an objective, and of the worst others."""
+    found: list[Finding | None] = []
+    left = views.traces
+    for (of, route), limit_ms in objectives.items():
+        if of == metric and route is not None:
+            own = left.filter(pl.col("route") == route)
+            left = left.filter(pl.col("route").ne_missing(route))
+            found.append(_find(own, views, metric, limit_ms))
+    for _ in range(MAX_VERDICTS):
+        worst = _find(left, views, metric, objectives.get((metric, None)))
+        found.append(worst)
+        if worst is None:
+            break
+        left = left.filter(pl.col("route").ne_missing(worst.route))
+    return [each for each in found if each is not None]
+
+
+def _find(
+    traces: pl.DataFrame, views: _Views, metric: str, limit_ms: float | None
+) -> Finding | None:
+    if not traces.height:
+        return None
+    return find(traces, views.stages, views.calls, objective_ms=limit_ms, metric=metric)
+
+
+def _lost_ms(found: Finding) -> float:
+    """What is lost: by the slice to blame, else above the limit at the quantile."""
+    if found.cause is not None:
+        return found.cause.excess_ms_total
+    return found.num_slow * max(found.value_ms - (found.objective_ms or 0.0), 0.0) / 1e3
+
+
+def _told(found: Finding, requests: pl.DataFrame) -> Verdict:
+    column = ALIASES.get(found.metric, found.metric)
+    limit_ms = found.value_ms if found.objective_ms is None else found.objective_ms
+    own = requests.filter(pl.col("route").eq_missing(found.route), pl.col(column).is_finite())
+    inside = [pl.col(name).eq_missing(value) for name, value in found.where.items()]
+    slow = own.filter(pl.col(column) > limit_ms, *inside)["start_ns"].sort()
+    since_ns = None
+    if found.cause is not None and slow.len() and own.height:
+        first, last = int(own["start_ns"][0]), int(own["start_ns"][-1])
+        is_late = slow[0] - first > _LATE * (last - first)
+        since_ns = int(slow[0]) if is_late else None
+    return told(found, limit_ms, since_ns)
+
+
+def told(found: Finding, limit_ms: float | None = None, since_ns: int | None = None) -> Verdict:
+    """A finding in words; see :class:`Verdict` for the rest."""
+    label = _LABELS[found.metric]
     name = quantile_name(found.quantile)
-    quantile = f"{name} TTFT {text.duration(found.value_ms)}"
+    quantile = f"{name} {label} {text.duration(found.value_ms)}"
     route = found.route or "workflows without a route"
     stage = look(found.stage).label
     share = text.percent(found.share_of_excess, 0)
@@ -63,7 +166,7 @@ def told(found: Finding) -> Verdict:
         head, base = f"{route}: {quantile}", f"{base} above it"
     else:
         limit = text.duration(found.objective_ms)
-        head, base = f"{route}: {base} over the TTFT objective of {limit}", quantile
+        head, base = f"{route}: {base} over the {label} objective of {limit}", quantile
     if found.cause is None:
         line = f"{head}; {stage} holds {share} of the excess; no slice explains the slow ones."
     else:
@@ -76,12 +179,16 @@ def told(found: Finding) -> Verdict:
     return Verdict(
         line,
         (*found.why, f"Next: {found.do}{saved}", base),
-        "worse" if found.cause else "grey",
+        "worse" if found.cause or (found.objective_ms is not None and found.num_slow) else "grey",
         found.exemplars[0] if found.exemplars else None,
+        found.route,
+        ALIASES.get(found.metric, found.metric),
+        limit_ms,
+        since_ns,
     )
 
 
-def _frame(reader: Reader, query: str, filters: Filters) -> pl.DataFrame:
-    frame = pl.from_arrow(reader.sql(query, filters.params))
+def _frame(reader: Reader, query: str, params: Mapping[str, Value]) -> pl.DataFrame:
+    frame = pl.from_arrow(reader.sql(query, params))
     assert isinstance(frame, pl.DataFrame)  # noqa: S101 - a table gives a frame
     return frame

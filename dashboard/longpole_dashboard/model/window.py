@@ -1,61 +1,143 @@
-"""What a page looks at: a stretch of time and, maybe, one route."""
+"""What a page looks at: a stretch of time, a route, a model, slices; and what it is compared with.
+
+The conditions that filters put on each view are defined here once: :meth:`Filters.on`.
+"""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from longpole_collector.stores.base import Reader, Value
 
 SECOND_NS: Final = 1_000_000_000
+DAY_NS: Final = 86_400 * SECOND_NS
 
-EVERYTHING: Final = "all"
-RANGES: Final[dict[str, int | None]] = {
-    "15 min": 900,
-    "1 h": 3_600,
-    "6 h": 21_600,
-    "24 h": 86_400,
-    "7 d": 604_800,
-    EVERYTHING: None,
+View = Literal["traces", "calls", "minutes"]
+
+MAX_NAMES: Final = 1_000
+"""Routes, models and versions that the bar offers, at most of each."""
+_OF_BOTH: Final = ("route", "route_version", "prompt_version", "service", "failure_class")
+_OF_TRACES: Final = ("slo_class", "root_name", "long_pole", "shape", "outcome")
+_OF_CALLS: Final = (
+    *("request_model", "response_model", "provider", "operation", "dialect", "cache_state"),
+    *("prefix_hash", "finish_reason", "service_tier", "error_type", "stream_state"),
+    *("is_cold_start", "is_streamed", "price_version"),
+)
+_OF_MINUTES: Final = ("route", "prompt_version", "request_model", "service")
+COLUMNS: Final = (*_OF_BOTH, *_OF_TRACES, *_OF_CALLS)
+"""What traces may be chosen by."""
+_DIRECT: Final[dict[View, tuple[str, ...]]] = {
+    "traces": (*_OF_BOTH, *_OF_TRACES),
+    "calls": (*_OF_BOTH, *_OF_CALLS),
+    "minutes": _OF_MINUTES,
 }
-"""Range, as the page and the URL call it -> seconds."""
-OPENING: Final = "1 h"
-"""The shortest range that a live store opens with."""
 
-MAX_ROUTES: Final = 200
+
+class Match(NamedTuple):
+    """A column that has a value, or (``is_not``) has not; ``None`` is what is unknown."""
+
+    column: str
+    value: str | None
+    is_not: bool = False
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the store holds: first start, last end (ns; ``None`` when empty), traces, routes."""
+    """What the store holds: first start, last end (ns; ``None`` when empty), traces, names."""
 
     first_ns: int | None
     last_ns: int | None
     num_traces: int
     routes: tuple[str, ...]
+    models: tuple[str, ...] = ()
+    prompt_versions: tuple[str, ...] = ()
+    route_versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Traces that start in ``[start_ns, end_ns)``, of one route or (``None``) of all.
+    """Traces that start in ``[start_ns, end_ns)`` and meet all matches.
 
-    ``previous_ns`` is the start of the equally long period before; ``None`` when there is none.
+    Attributes:
+        start_ns: first moment.
+        end_ns: first moment after.
+        where: what must hold besides, the route and the model of the bar among it.
+        baseline: what these are compared with; ``None`` when there is nothing.
+        versus: what that is called, as ``previous 1 h``.
+        asked: the selection that this stands for while it moves with the clock: two of the same
+            are the same question, asked a moment apart. ``None`` where the times are fixed.
     """
 
     start_ns: int
     end_ns: int
-    previous_ns: int | None = None
-    route: str | None = None
+    where: tuple[Match, ...] = ()
+    baseline: "Filters | None" = None
+    versus: str = ""
+    asked: str | None = None
 
     @property
     def params(self) -> dict[str, Value]:
-        """The parameters ``$start``, ``$end`` and ``$route`` of a statement."""
-        return {"start": self.start_ns, "end": self.end_ns, "route": self.route}
+        """The parameters of :meth:`on`, the same for every view."""
+        values: dict[str, Value] = {"start": self.start_ns, "end": self.end_ns}
+        known = ((number, match.value) for number, match in enumerate(self.where))
+        return values | {f"is{number}": value for number, value in known if value is not None}
+
+    def on(self, view: View) -> str:
+        """The condition on a view, for :attr:`params`; a trace's calls count by their trace.
+
+        Raises:
+            ValueError: the view ``minutes`` cannot tell; see :meth:`fits_minutes`.
+        """
+        return " AND ".join(["start_ns >= $start AND start_ns < $end", *self._matching(view)])
+
+    def matching(self, view: View) -> tuple[str, dict[str, Value]]:
+        """The condition without the stretch of time, and the parameters of that alone."""
+        params = {name: v for name, v in self.params.items() if name not in ("start", "end")}
+        return " AND ".join(self._matching(view)) or "true", params
+
+    def _matching(self, view: View) -> list[str]:
+        return [_condition(match, number, view) for number, match in enumerate(self.where)]
+
+    def fits_minutes(self, *, of_calls: bool) -> bool:
+        """Whether the rolled up views can answer: of workflows they know no model."""
+        known = [name for name in _OF_MINUTES if of_calls or name != "request_model"]
+        return all(match.column in known for match in self.where)
+
+    def value_of(self, column: str) -> str | None:
+        """The one value that a column must have; ``None`` if any may be."""
+        chosen = [m.value for m in self.where if m.column == column and not m.is_not]
+        return chosen[0] if len(chosen) == 1 else None
 
 
-IN_WINDOW: Final = (
-    "start_ns >= $start AND start_ns < $end "
-    "AND (CAST($route AS VARCHAR) IS NULL OR route = CAST($route AS VARCHAR))"
-)
-"""The condition that goes with :attr:`Filters.params`."""
+def _condition(match: Match, number: int, view: View) -> str:
+    if match.column in _DIRECT[view]:
+        return _direct(match, number)
+    if view == "minutes":
+        raise ValueError(f"no column {match.column} in the rolled up views")
+    other: View = "calls" if view == "traces" else "traces"
+    # what is unknown of a trace is what none of its calls tells
+    is_not = match.is_not != (match.value is None)
+    told = _direct(match._replace(is_not=match.value is None), number)
+    known = f"SELECT trace_id FROM {other} WHERE {overlapping(other)} AND {told}"  # noqa: S608
+    return f"trace_id {'NOT ' if is_not else ''}IN ({known} AND trace_id IS NOT NULL)"
+
+
+def _direct(match: Match, number: int) -> str:
+    column = f"coalesce(CAST({match.column} AS VARCHAR), '')"
+    if match.value is None:
+        return f"{column} {'<>' if match.is_not else '='} ''"
+    if not match.is_not and not match.column.startswith("is_"):
+        return f"{match.column} = $is{number}"
+    return f"{column} {'<>' if match.is_not else '='} $is{number}"
+
+
+def overlapping(view: View = "calls") -> str:
+    """The condition on rows of ``view`` that belong to traces, or calls, of the window.
+
+    A call starts after its trace and, so that not every day has to be read, within a day of it.
+    """
+    if view == "calls":
+        return f"start_ns >= $start AND start_ns < $end + {DAY_NS}"
+    return f"start_ns >= $start - {DAY_NS} AND start_ns < $end"
 
 
 def bounds(reader: Reader) -> Bounds:
@@ -63,46 +145,27 @@ def bounds(reader: Reader) -> Bounds:
     row = reader.sql(
         "SELECT min(start_ns) AS first_ns, max(end_ns) AS last_ns, count(*) AS n FROM traces"
     ).to_pylist()[0]
-    routes = reader.sql(
-        "SELECT DISTINCT route FROM traces WHERE route IS NOT NULL ORDER BY route LIMIT $most",
-        {"most": MAX_ROUTES},
+    if not row["n"]:
+        return Bounds(None, None, 0, ())
+    return Bounds(
+        row["first_ns"],
+        row["last_ns"],
+        row["n"],
+        *(
+            _names(reader, view, column)
+            for view, column in (
+                ("traces", "route"),
+                ("calls", "request_model"),
+                ("traces", "prompt_version"),
+                ("traces", "route_version"),
+            )
+        ),
     )
-    names = tuple(routes.column("route").to_pylist())
-    return Bounds(row["first_ns"], row["last_ns"], row["n"], names)
 
 
-def default_range(held: Bounds, now_ns: int, is_recorded: bool) -> str:
-    """The range a page opens with: everything for recorded files, else the last hour.
-
-    A live store whose newest trace is older than an hour opens with the shortest range that
-    still shows it, so that the first look is never empty without need.
-    """
-    if is_recorded:
-        return EVERYTHING
-    if held.last_ns is None:
-        return OPENING
-    age_s = max((now_ns - held.last_ns) / SECOND_NS, RANGES[OPENING] or 0)
-    return next(name for name, length_s in RANGES.items() if length_s is None or age_s <= length_s)
-
-
-def resolve(
-    choice: str, route: str | None, held: Bounds, now_ns: int, is_recorded: bool
-) -> Filters:
-    """The filters of a chosen range.
-
-    Args:
-        choice: a key of :data:`RANGES`; an unknown one (a mistyped URL) means everything.
-        route: a route, or ``None`` for all.
-        held: what the store holds.
-        now_ns: the clock.
-        is_recorded: anchor the range at the last trace instead of at the clock.
-    """
-    first_ns = now_ns if held.first_ns is None else held.first_ns
-    last_ns = now_ns if held.last_ns is None else held.last_ns
-    end_ns = last_ns + 1 if is_recorded else max(now_ns, last_ns + 1)
-    seconds = RANGES.get(choice)
-    if seconds is None:
-        return Filters(first_ns, last_ns + 1, None, route)
-    start_ns = end_ns - seconds * SECOND_NS
-    previous_ns = start_ns - seconds * SECOND_NS
-    return Filters(start_ns, end_ns, previous_ns if first_ns < start_ns else None, route)
+def _names(reader: Reader, view: str, column: str) -> tuple[str, ...]:
+    query = (
+        f"SELECT {column} AS name FROM {view} WHERE coalesce({column}, '') <> '' "  # noqa: S608 - ours
+        "GROUP BY 1 ORDER BY 1 LIMIT $most"
+    )
+    return tuple(reader.sql(query, {"most": MAX_NAMES}).column("name").to_pylist())

@@ -1,17 +1,31 @@
 """Overview: is it slow, where does the time go, which traces to open."""
 
 from typing import Final, Literal
+from urllib.parse import quote, urlencode
 
 import streamlit as st
 
-from longpole_dashboard import data, figures, settings, widgets
+from longpole_dashboard import data, figures, widgets
 from longpole_dashboard.components.table import Cell, Column, Row, table
-from longpole_dashboard.model import text
-from longpole_dashboard.model.cards import Card, Tone
-from longpole_dashboard.model.overview import Overview, Slice, SlowTrace, overview
+from longpole_dashboard.model import explore, objective, slo, text
+from longpole_dashboard.model.box import Box, spelled
+from longpole_dashboard.model.budgets import Budget, budgets
+from longpole_dashboard.model.cards import Tone
+from longpole_dashboard.model.heatmap import METRICS
+from longpole_dashboard.model.overview import (
+    MAX_BINNED,
+    Overview,
+    Slice,
+    SlowTrace,
+    command,
+    overview,
+    slowest,
+    stage_bins,
+)
 from longpole_dashboard.model.quantiles import Quantile
-from longpole_dashboard.model.verdict import verdict
-from longpole_dashboard.model.window import Bounds, Filters
+from longpole_dashboard.model.selection import spelled as spelled_match
+from longpole_dashboard.model.verdict import MAX_TRACES, Verdict, verdicts
+from longpole_dashboard.model.window import Bounds, Filters, Match
 from longpole_dashboard.pages import start
 from longpole_dashboard.pages.base import Page
 from longpole_dashboard.theme import look
@@ -34,85 +48,186 @@ def draw(selected: Selection, held: Bounds) -> None:
 
 
 def _content(selected: Selection) -> None:
-    filters = data.filters(selected.choice, selected.route)
+    filters = data.filters(selected)
     shown = data.ask(overview, filters)
     held = data.bounds()
-    widgets.window_line(shown.filters, shown.num_traces, held)
+    widgets.window_line(shown.filters, shown.num_traces, held, selected)
     if not shown.num_traces:
-        newest = text.utc(held.last_ns)
-        widgets.note(f"No workflow here. The newest one ended at {newest} UTC: widen the range.")
+        newest = selected.clock.text(held.last_ns)
+        widgets.note(
+            f"No workflow here. The newest one ended at {newest} {selected.clock.label}: widen "
+            "the range."
+        )
         return
-    _verdict(filters)
-    _cards(shown.cards, selected)
+    # What takes longer is looked for when the rest is there.
+    top = st.empty()
+    with top:
+        widgets.muted("Looking for what is slow.")
+    _cards(shown)
+    if shown.is_rolled:
+        widgets.muted("Latencies are of calls rolled up by the minute, to within 1 %.")
     st.subheader("Slices, worst first")
-    _slices(shown.slices)
+    opened = _slices(shown.slices, _budgets(filters))
+    if opened is not None:
+        _explore(shown.slices[int(opened)])
+    where = data.ask(explore.where_of, filters.where)
+    widgets.reproduce(command(shown.filters, where))
+    with top.container():
+        _verdicts(filters, shown, selected)
+    _stages(filters, shown, selected)
+    st.subheader("Slowest workflows")
+    trace_id = _slowest(data.ask(slowest, filters), selected)
+    if trace_id is not None:
+        widgets.go("trace", trace=trace_id)
+
+
+def _verdicts(filters: Filters, shown: Overview, selected: Selection) -> None:
+    promised = objective.of_findings(objective.objectives())
+    for number, found in enumerate(data.ask(verdicts, filters, promised)):
+        _verdict(number, found, selected)
+    if shown.num_traces > MAX_TRACES:
+        widgets.muted(
+            f"Findings are of the newest {text.count(MAX_TRACES)} of "
+            f"{text.counted(shown.num_traces, 'workflow')}."
+        )
+
+
+def _stages(filters: Filters, shown: Overview, selected: Selection) -> None:
     st.subheader("Where the time goes: mean ms on the critical path, by stage")
+    bins = data.ask(stage_bins, filters, shown.bin_s, shown.num_traces)
     st.plotly_chart(
-        figures.stage_area(shown.bins, shown.bin_s),
+        figures.stage_area(bins, shown.bin_s, selected.clock),
         key="stages",
         config={"displayModeBar": False},
         alt="mean milliseconds on the critical path per stage over time, stacked",
     )
-    st.subheader("Slowest workflows")
-    opened = _slowest(shown)
-    if opened is not None:
-        widgets.go("trace", trace=opened)
+    if shown.num_traces > MAX_BINNED:
+        widgets.muted(
+            f"Means of a random sample of about {text.count(MAX_BINNED)} of the workflows."
+        )
 
 
-def _verdict(filters: Filters) -> None:
-    found = data.ask(verdict, filters, settings.ttft_objective_ms())
-    widgets.note(found.line, found.tone, *found.facts)
-    if found.exemplar and st.button("Open one of the slow workflows", icon=":material/search:"):
-        widgets.go("trace", trace=found.exemplar)
+def _verdict(number: int, found: Verdict, selected: Selection) -> None:
+    since = f"Since {selected.clock.text(found.since_ns)} {selected.clock.label}"
+    widgets.note(found.line, found.tone, *([since] if found.since_ns else []), *found.facts)
+    if found.limit_ms is None:
+        return
+    if st.button(
+        "Explore the slow ones",
+        icon=":material/grid_on:",
+        key=f"verdict-{number}",
+        help="The map with the slow region boxed, what differs, extra time per stage",
+    ):
+        widgets.go(
+            "explore",
+            metric=found.metric,
+            route=found.route or "",
+            box=spelled(Box(low=found.limit_ms)),
+        )
 
 
-def _cards(cards: tuple[Card, ...], selected: Selection) -> None:
-    for column, card in zip(st.columns(len(cards)), cards, strict=True):
+def _cards(shown: Overview) -> None:
+    versus = shown.filters.versus
+    for number, (column, card) in enumerate(
+        zip(st.columns(len(shown.cards)), shown.cards, strict=True)
+    ):
         with column.container(border=True, height="stretch"):
             st.metric(
                 card.label,
                 card.value,
                 card.change,
                 delta_color=_TONES[card.tone],
-                delta_description=f"vs previous {selected.choice}" if card.change else None,
+                delta_description=f"vs {versus}" if card.change else None,
             )
             widgets.muted(card.samples, card.interval)
+            if st.button(
+                "Explore",
+                key=f"card-{number}",
+                type="tertiary",
+                icon=":material/grid_on:",
+                help=f"Explore by {METRICS[card.metric].label}",
+            ):
+                widgets.go("explore", metric=card.metric)
 
 
 _SLICE_COLUMNS = (
     Column("route"),
     Column("prompt version"),
     Column("workflows", is_number=True),
-    Column("calls", is_number=True),
     Column("p50 TTFT", is_number=True),
     Column("p99 TTFT", is_number=True),
-    Column("p50 workflow", is_number=True),
     Column("p99 workflow", is_number=True),
+    Column("TTFT trend"),
+    Column("budget left", is_number=True),
 )
 
 
-def _slices(slices: tuple[Slice, ...]) -> None:
-    rows = [
-        Row(
-            (
-                Cell(s.route or text.UNKNOWN),
-                Cell(s.prompt_version or text.UNKNOWN),
-                Cell(text.count(s.num_workflows)),
-                Cell(text.count(s.num_calls)),
-                _quantile(s.ttft_p50),
-                _quantile(s.ttft_p99),
-                _quantile(s.wall_p50),
-                _quantile(s.wall_p99),
-            )
-        )
-        for s in slices
-    ]
-    table("slices", _SLICE_COLUMNS, rows)
+def _slices(slices: tuple[Slice, ...], budgets: dict[str | None, Budget] | None) -> str | None:
+    """Draw the table; returns the place of the row that was just opened."""
+    columns = _SLICE_COLUMNS if budgets is not None else _SLICE_COLUMNS[:-1]
+    rows = []
+    for number, each in enumerate(slices):
+        cells = [
+            Cell(each.route or text.UNKNOWN),
+            Cell(each.prompt_version or text.UNKNOWN),
+            Cell(text.count(each.num_workflows), muted=_calls(each)),
+            _quantile(each.ttft_p50),
+            _quantile(each.ttft_p99),
+            _quantile(each.wall_p99),
+            Cell("", line=each.line) if any(each.line) else Cell(text.UNKNOWN),
+        ]
+        if budgets is not None:
+            cells.append(_budget(budgets.get(each.route, budgets.get(None))))
+        rows.append(Row(cells, str(number), _explore_address(each)))
+    opened = table("slices", columns, rows)
+    told = []
     if any(q.n and not q.is_shown for s in slices for q in (s.ttft_p99, s.wall_p99)):
-        widgets.muted(
+        told.append(
             "max: the largest value, where there are too few for the percentile "
             "(p99 needs 1,000, p50 needs 20)."
         )
+    told.append("Trend: p50 TTFT from 0 up, each slice by its own scale.")
+    if budgets is None:
+        told.append("No objective is configured ([slo.NAME] of longpole.toml): no budget is shown.")
+    widgets.muted(*told)
+    return opened
+
+
+def _calls(each: Slice) -> str:
+    """How many calls, which TTFT is of, where they are not one a workflow."""
+    is_same = each.num_calls == each.num_workflows
+    return "" if is_same else text.counted(each.num_calls, "call")
+
+
+def _budgets(filters: Filters) -> dict[str | None, Budget] | None:
+    """What is left of the tightest budget of each route; ``None`` without objectives."""
+    objectives = slo.configured()
+    return data.ask(budgets, objectives, filters) if objectives else None
+
+
+def _budget(found: Budget | None) -> Cell:
+    if found is None or found.left is None:
+        return Cell(text.UNKNOWN, muted="" if found is None else "too few requests")
+    return Cell(text.percent(found.left, 0), bar_ratio=min(max(found.left, 0.0), 1.0))
+
+
+def _where(each: Slice) -> list[str]:
+    """What the bar's parameter ``where`` says of a slice; a named route has its own parameter."""
+    matches = [Match("prompt_version", each.prompt_version)]
+    if each.route is None:
+        matches.append(Match("route", None))
+    return [spelled_match(match) for match in matches]
+
+
+def _explore_address(each: Slice) -> str:
+    params = [("where", value) for value in _where(each)]
+    if each.route is not None:
+        params.append(("route", each.route))
+    return f"explore?{urlencode(params, quote_via=quote)}"
+
+
+def _explore(each: Slice) -> None:
+    widgets.go("explore", route=each.route or "", where=_where(each))
 
 
 def _quantile(q: Quantile) -> Cell:
@@ -123,13 +238,18 @@ def _quantile(q: Quantile) -> Cell:
     has_interval = q.n < 1_000 and q.low is not None and q.high is not None
     return Cell(
         text.duration(q.value),
-        muted=f"{text.span_of(q.low, q.high)}" if has_interval and q.low and q.high else "",
+        muted=_interval(q.low, q.high) if has_interval and q.low and q.high else "",
     )
+
+
+def _interval(low_ms: float, high_ms: float) -> str:
+    """The interval in the unit of the value before it."""
+    return text.span_of(low_ms, high_ms).rpartition(" ")[0]
 
 
 _SLOWEST_COLUMNS = (
     Column("trace"),
-    Column("started, UTC"),
+    Column("started"),
     Column("route"),
     Column("prompt version"),
     Column("wall time", is_number=True),
@@ -139,19 +259,20 @@ _SLOWEST_COLUMNS = (
 )
 
 
-def _slowest(shown: Overview) -> str | None:
-    longest = max(t.wall_ms for t in shown.slowest) or 1.0
+def _slowest(shown: tuple[SlowTrace, ...], selected: Selection) -> str | None:
+    longest = max((t.wall_ms for t in shown), default=0.0) or 1.0
     rows = [
-        Row(_slow_cells(t, longest), t.trace_id, f"trace?trace={t.trace_id}") for t in shown.slowest
+        Row(_slow_cells(t, longest, selected), t.trace_id, f"trace?trace={t.trace_id}")
+        for t in shown
     ]
     return table("slowest workflows", _SLOWEST_COLUMNS, rows)
 
 
-def _slow_cells(t: SlowTrace, longest_ms: float) -> tuple[Cell, ...]:
+def _slow_cells(t: SlowTrace, longest_ms: float, selected: Selection) -> tuple[Cell, ...]:
     pole = look(t.long_pole)
     return (
         Cell(t.trace_id[:8]),
-        Cell(text.utc(t.start_ns)),
+        Cell(selected.clock.text(t.start_ns)),
         Cell(t.route or text.UNKNOWN),
         Cell(t.prompt_version or text.UNKNOWN),
         Cell(text.duration(t.wall_ms), bar_ratio=t.wall_ms / longest_ms),

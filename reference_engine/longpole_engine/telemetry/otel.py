@@ -7,7 +7,7 @@ response is closed, with the times taken along the way, and leave on a thread of
 import logging
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from opentelemetry import trace
@@ -40,7 +40,10 @@ _STAGE_KEYS: Final = {
 
 _INFERENCE: Final = (Stage.PREFILL, Stage.FIRST_DECODE, Stage.LATER_DECODE)
 
-Attribute = str | bool | int | float | list[str]
+NUM_DELAYERS: Final = 5
+"""Requests that a span names as those it waited for."""
+
+Attribute = str | bool | int | float | list[str] | list[float]
 
 
 class SpanWriter:
@@ -62,10 +65,15 @@ class SpanWriter:
         self._tracer = self._provider.get_tracer(keys.SCOPE_ENGINE)
         self._propagator = TraceContextTextMapPropagator()
 
-    def emit(self, record: RequestRecord) -> None:
+    def emit(self, record: RequestRecord, delayed_by: Mapping[str, int] | None = None) -> None:
         """Write one closed request; a record that is not closed writes nothing.
 
         The server span is a child of the caller's ``traceparent``, the stages are its children.
+
+        Args:
+            record: the request's.
+            delayed_by: nanoseconds by the request that was served while it waited, the longest
+                first; the span names :data:`NUM_DELAYERS` of them.
         """
         phases = record.timeline.phases()
         if not phases:
@@ -74,7 +82,7 @@ class SpanWriter:
             keys.ENGINE_SPAN_NAME,
             context=self._propagator.extract(dict(record.headers)),
             kind=SpanKind.SERVER,
-            attributes=attributes(record, phases),
+            attributes=attributes(record, phases) | _waits(delayed_by or {}),
             start_time=phases[0].start_ns,
         )
         inside = trace.set_span_in_context(span)
@@ -161,6 +169,18 @@ def attributes(record: RequestRecord, phases: list[Phase]) -> dict[str, Attribut
     if record.num_decode_steps:
         found[keys.ENGINE_BATCH_SIZE] = record.decode_rows / record.num_decode_steps
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _waits(delayed_by: Mapping[str, int]) -> dict[str, Attribute]:
+    """Whom the request waited for, by id alone; nothing where it waited for nobody."""
+    if not delayed_by:
+        return {}
+    first = list(delayed_by.items())[:NUM_DELAYERS]
+    return {
+        keys.ENGINE_DELAYED_BY: [name for name, _ in first],
+        keys.ENGINE_DELAYED_BY_TIME: [spent_ns / 1e9 for _, spent_ns in first],
+        keys.ENGINE_DELAYED_TIME: sum(delayed_by.values()) / 1e9,
+    }
 
 
 def otlp_processor(endpoint: str | None) -> SpanProcessor:

@@ -12,7 +12,7 @@ from longpole_engine.telemetry.otel import SpanWriter
 from longpole_engine.telemetry.prom import Metrics
 from longpole_engine.telemetry.resources import Sample, Sampler
 from longpole_engine.telemetry.start import StartPhase
-from longpole_engine.telemetry.story import document, tell
+from longpole_engine.telemetry.story import delays, document, tell
 
 if TYPE_CHECKING:
     from longpole_engine.engine import Engine
@@ -77,6 +77,12 @@ class Reporter:
             return None
         return document(name, tell(name, record, self._engine.steps))
 
+    def _delays(self, record: RequestRecord) -> dict[str, int]:
+        """Nanoseconds by the request that was served meanwhile; empty for what never ran."""
+        if record.response_id is None or self._engine is None:
+            return {}
+        return delays(record.response_id, record, self._engine.steps)
+
     def samples(self) -> list[Sample]:
         """The machine's samples, some minutes of them, the latest last."""
         return list(self._samples)
@@ -111,7 +117,7 @@ class Reporter:
 
     def _tell(self, record: RequestRecord) -> None:
         try:
-            self._spans.emit(record)
+            self._spans.emit(record, self._delays(record))
             self.metrics.observe(record)
         except Exception:  # noqa: BLE001 - counted; telemetry never stops serving
             self.num_dropped += 1

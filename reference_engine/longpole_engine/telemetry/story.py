@@ -5,7 +5,7 @@ the time from door to closed response exactly. Time in which others were served 
 by the tokens they computed in it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from longpole.vocab import Stage
@@ -69,12 +69,28 @@ def tell(name: str, record: RequestRecord, log: StepLog) -> Story:
         steps = log.between(phases[0].start_ns, phases[-1].end_ns)
     for phase in phases:
         moments += _fill(phase, name, steps) if phase.stage in _IN_STEPS else [_whole(phase)]
-    delayed: dict[str, int] = {}
-    for moment in moments:
-        if moment.what.startswith("wait_"):
-            _charge(moment, delayed)
-    ranked = dict(sorted(delayed.items(), key=lambda item: -item[1]))
-    return Story(moments, _preempted(name, phases, steps), ranked, record.stall_ns)
+    return Story(moments, _preempted(name, phases, steps), _charged(moments), record.stall_ns)
+
+
+def delays(name: str, record: RequestRecord, log: StepLog) -> dict[str, int]:
+    """Who delayed a closed request: the story's ``delayed_by``, without the story.
+
+    Cheap enough to be told of every request: only steps that served others alone are looked at.
+    """
+    phases = record.timeline.phases()
+    if not phases:
+        return {}
+    steps = [
+        step
+        for step in log.between(phases[0].start_ns, phases[-1].end_ns)
+        if _may_wait(name, step.plan.prefill) or _may_wait(name, step.plan.decode)
+    ]
+    inside = (phase for phase in phases if steps and phase.stage in _IN_STEPS)
+    return _charged(moment for phase in inside for moment in _fill(phase, name, steps))
+
+
+def _may_wait(name: str, pieces: Sequence[Piece]) -> bool:
+    return bool(pieces) and all(piece.id != name for piece in pieces)
 
 
 def document(name: str, story: Story) -> dict[str, Any]:
@@ -162,6 +178,15 @@ def _moment(
     elif part is Part.SAMPLE and own.num_drafts:
         what = "verify"
     return Moment(stage, what, start_ns, end_ns, step.id, own.num_tokens, own.num_drafts, mates)
+
+
+def _charged(moments: Iterable[Moment]) -> dict[str, int]:
+    """Nanoseconds of waiting by the request that was served, the longest first."""
+    delayed: dict[str, int] = {}
+    for moment in moments:
+        if moment.what.startswith("wait_"):
+            _charge(moment, delayed)
+    return dict(sorted(delayed.items(), key=lambda item: -item[1]))
 
 
 def _charge(moment: Moment, delayed: dict[str, int]) -> None:

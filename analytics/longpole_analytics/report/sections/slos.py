@@ -75,14 +75,20 @@ def slow_hours(inputs: Inputs) -> float | None:
     return float((worst["above_ms"] * worst["weight"]).sum()) / 3.6e6
 
 
+THIN = "not enough events"
+
+
 def _verdict(standing: Standing) -> str:
     if standing.is_breached:
         return "missed"
-    return "not enough events" if standing.is_thin else "met"
+    return THIN if standing.is_thin else "met"
 
 
 def _good(standing: Standing) -> float | None:
-    return 1 - standing.bad / standing.total if standing.total else None
+    """``None`` where no or too few requests came to judge by: never 100 % of next to nothing."""
+    if not standing.total or _verdict(standing) == THIN:
+        return None
+    return 1 - standing.bad / standing.total
 
 
 def _left(remaining: float | None) -> tuple[bool, float]:
@@ -118,7 +124,7 @@ def _show(part: Part) -> list[Piece]:
 
 
 def _exact(good: float | None) -> str:
-    return "not enough events" if good is None else f"{100 * good:.4g} %"
+    return THIN if good is None else f"{100 * good:.4g} %"
 
 
 def _before(was: dict[str, Any] | None) -> str:

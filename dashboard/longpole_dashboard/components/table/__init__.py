@@ -22,7 +22,8 @@ _MOUNT = st.components.v2.component(
 class Cell(NamedTuple):
     """One cell: its text, a muted second text, a chip's colour, and how full a bar behind it is.
 
-    ``bar_ratio`` is 0..1 of the column's width; ``None`` draws no bar.
+    ``bar_ratio`` is 0..1 of the column's width; ``None`` draws no bar. ``line`` are the points of
+    a small line beside the text, from 0 up; ``None`` is a gap in it.
     """
 
     text: str
@@ -30,6 +31,7 @@ class Cell(NamedTuple):
     colour: str | None = None
     is_hatched: bool = False
     bar_ratio: float | None = None
+    line: Sequence[float | None] = ()
 
 
 class Row(NamedTuple):

@@ -7,6 +7,33 @@ function element(tag, className, text) {
   return node;
 }
 
+const LINE_WIDTH = 96;
+const LINE_HEIGHT = 22;
+
+function lineNode(points) {
+  const most = Math.max(...points.filter((value) => value !== null), Number.MIN_VALUE);
+  const place = (value, i) => {
+    const x = 1 + ((LINE_WIDTH - 2) * i) / Math.max(points.length - 1, 1);
+    return `${x.toFixed(1)} ${(LINE_HEIGHT - 2 - ((LINE_HEIGHT - 4) * value) / most).toFixed(1)}`;
+  };
+  let path = "";
+  points.forEach((value, i) => {
+    if (value === null) return;
+    const joins = i > 0 && points[i - 1] !== null;
+    path += `${joins ? "L" : "M"}${place(value, i)}${joins ? "" : "h0.01"}`;
+  });
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("class", "line");
+  svg.setAttribute("viewBox", `0 0 ${LINE_WIDTH} ${LINE_HEIGHT}`);
+  svg.setAttribute("width", LINE_WIDTH);
+  svg.setAttribute("height", LINE_HEIGHT);
+  svg.setAttribute("aria-hidden", "true");
+  const drawn = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  drawn.setAttribute("d", path);
+  svg.append(drawn);
+  return svg;
+}
+
 function cellNode(cell, column, row, isFirst) {
   const node = element("td", column.is_number ? "number" : "");
   const holder = element("div", "cell");
@@ -15,6 +42,7 @@ function cellNode(cell, column, row, isFirst) {
     bar.style.width = `${(100 * cell.bar_ratio).toFixed(2)}%`;
     holder.append(bar);
   }
+  if (cell.line.length) holder.append(lineNode(cell.line));
   if (cell.colour) {
     const chip = element("span", cell.is_hatched ? "chip hatched" : "chip");
     chip.style.setProperty("--chip", cell.colour);
@@ -57,5 +85,8 @@ export default function (component) {
     body.append(line);
   }
   table.append(thead, body);
-  parentElement.querySelector(".table").replaceChildren(table);
+  const holder = parentElement.querySelector(".table");
+  holder.replaceChildren(table);
+  // What scrolls must be in reach of the keyboard; a link in it is.
+  if (!data.rows.some((row) => row.href)) holder.tabIndex = 0;
 }

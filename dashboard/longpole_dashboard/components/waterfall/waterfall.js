@@ -1,27 +1,6 @@
-// Draws one trace: stage strip, tree of spans on a time axis, side panel.
-// Span names and attributes are hostile input: text goes through textContent only.
+// Draws one trace: stage strip, minimap, tree of spans on a time axis.
 
 const states = new WeakMap();
-
-function element(tag, className, text) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined && text !== null) node.textContent = text;
-  return node;
-}
-
-function painted(className, look) {
-  const node = element("span", look.is_hatched ? `${className} hatched` : className);
-  node.style.setProperty("--stage", look.colour);
-  return node;
-}
-
-// A model call has no stage of its own: its phases have.
-const chip = (row, data) => (row.is_call ? element("span", "chip call") : painted("chip", data.stages[row.stage]));
-
-const percent = (ratio) => `${(100 * ratio).toFixed(4)}%`;
-
-// --- strip --------------------------------------------------------------------------------------
 
 function drawStrip(root, data) {
   const bar = element("div", "strip");
@@ -43,173 +22,90 @@ function drawStrip(root, data) {
     legend.append(item);
   }
   bar.setAttribute("role", "img");
-  bar.setAttribute("aria-label", data.sum);
+  const told = data.strip.map((part) => `${data.stages[part.stage].label} ${part.text}`);
+  bar.setAttribute("aria-label", `${told.join(", ")}; ${data.sum}`);
   root.replaceChildren(bar, legend, element("p", "sum", data.sum));
-}
-
-// --- rows ---------------------------------------------------------------------------------------
-
-function visibleRows(state) {
-  const { rows } = state.data;
-  let closedAt = Infinity;
-  return rows.filter((row) => {
-    if (row.depth > closedAt) return false;
-    closedAt = state.closed.has(row.key) ? row.depth : Infinity;
-    return row.is_on_path || !state.pathOnly;
-  });
-}
-
-function drawBar(row, data) {
-  const track = element("div", "track");
-  const place = (className, parts) => {
-    for (const [left, width, stage] of parts) {
-      const part = painted(className, data.stages[stage]);
-      part.style.left = percent(left);
-      part.style.width = percent(width);
-      track.append(part);
-    }
-  };
-  place("part", row.parts);
-  place("part on-path", row.path);
-  return track;
-}
-
-function drawRow(row, state) {
-  const { data } = state;
-  const line = element("div", "row");
-  line.id = `row-${row.key}`;
-  line.dataset.key = row.key;
-  line.setAttribute("role", "treeitem");
-  line.setAttribute("aria-level", row.depth + 1);
-  if (!row.is_on_path) line.classList.add("off-path");
-
-  const name = element("div", "name");
-  name.style.paddingLeft = `${0.25 + 0.9 * Math.min(row.depth, 12)}rem`;
-  const fold = element("button", "fold", row.num_below ? (state.closed.has(row.key) ? "▸" : "▾") : "");
-  fold.tabIndex = -1;
-  if (row.num_below) {
-    line.setAttribute("aria-expanded", String(!state.closed.has(row.key)));
-    fold.setAttribute("aria-label", `fold ${row.num_below} rows`);
-    fold.addEventListener("click", (event) => {
-      event.stopPropagation();
-      toggleFold(state, row.key);
-    });
-  }
-  const text = element("span", "text", row.name);
-  text.title = row.name;
-  name.append(fold, chip(row, data), text);
-  if (row.is_error) name.append(element("span", "error", "error"));
-  line.append(name, element("div", "number", row.duration), element("div", "number", row.critical), drawBar(row, data));
-  line.addEventListener("click", () => select(state, row.key));
-  return line;
-}
-
-function drawAxis(data) {
-  const axis = element("div", "row axis");
-  const track = element("div", "track");
-  for (const tick of data.ticks) {
-    const mark = element("span", "tick", tick.text);
-    mark.style.left = percent(tick.ratio);
-    track.append(mark);
-  }
-  axis.append(
-    element("div", "name", "span"),
-    element("div", "number", "time"),
-    element("div", "number", "on path"),
-    track,
-  );
-  return axis;
-}
-
-function drawRows(state) {
-  const { data } = state;
-  const lines = visibleRows(state).map((row) => drawRow(row, state));
-  const grid = element("div", "lines");
-  grid.style.setProperty("--step", percent(data.ticks[0].step));
-  grid.append(...lines);
-  if (data.num_more) {
-    const more = element("button", "more", `Show more: ${data.num_more.toLocaleString("en")} further rows`);
-    more.addEventListener("click", () => state.send("limit", data.rows.length + data.page));
-    grid.append(more);
-  }
-  state.tree.replaceChildren(drawAxis(data), grid);
-  mark(state);
+  if (data.opaque) root.append(element("p", "sum opaque", data.opaque));
 }
 
 // --- selection, folding, keys -------------------------------------------------------------------
 
-function mark(state) {
-  for (const line of state.tree.querySelectorAll("[role=treeitem]")) {
-    const isSelected = line.dataset.key === state.selected;
-    line.classList.toggle("selected", isSelected);
-    line.classList.toggle("active", line.dataset.key === state.active);
-    line.setAttribute("aria-selected", String(isSelected));
-  }
-  if (state.active) state.tree.setAttribute("aria-activedescendant", `row-${state.active}`);
+function select(state, row) {
+  state.active = row;
+  state.selected = state.rows.key[row];
+  drawRows(state);
+  state.send("selected", state.selected);
 }
 
-function select(state, key) {
-  state.selected = key;
-  state.active = key;
-  mark(state);
-  drawPanel(state);
-  state.send("selected", key);
-}
-
-function toggleFold(state, key) {
-  if (!state.closed.delete(key)) state.closed.add(key);
+function toggleFold(state, row) {
+  if (!state.closed.delete(row)) state.closed.add(row);
+  listVisible(state);
   drawRows(state);
 }
 
+function activate(state, place) {
+  const { tree, visible } = state;
+  if (!visible.length) return;
+  const bounded = Math.min(visible.length - 1, Math.max(0, place));
+  state.active = visible[bounded];
+  const top = bounded * ROW_PX;
+  const room = tree.clientHeight - 2 * ROW_PX;
+  if (top < tree.scrollTop) tree.scrollTop = top;
+  else if (top > tree.scrollTop + room) tree.scrollTop = top - room;
+  drawRows(state);
+}
+
+function parentOf(rows, row) {
+  let above = row - 1;
+  while (above >= 0 && rows.depth[above] >= rows.depth[row]) above -= 1;
+  return above;
+}
+
+function onArrow(event, state, place) {
+  const { rows, active, closed, visible } = state;
+  const isOpen = place >= 0 && rows.below[active] > 0 && !closed.has(active);
+  if (event.key === "ArrowLeft") {
+    if (isOpen) toggleFold(state, active);
+    else activate(state, visible.indexOf(parentOf(rows, active)));
+  } else if (closed.has(active)) toggleFold(state, active);
+  else if (isOpen) activate(state, place + 1);
+}
+
 function onKey(event, state) {
-  const lines = [...state.tree.querySelectorAll("[role=treeitem]")];
-  const at = lines.findIndex((line) => line.dataset.key === state.active);
-  const row = state.data.rows.find((candidate) => candidate.key === state.active);
-  const isClosed = state.closed.has(state.active);
-  if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-    const step = event.key === "ArrowDown" ? 1 : -1;
-    const next = lines[Math.min(lines.length - 1, Math.max(0, at + step))];
-    if (next) {
-      state.active = next.dataset.key;
-      mark(state);
-      next.scrollIntoView({ block: "nearest" });
-    }
-  } else if (event.key === "Enter" && row) {
-    select(state, row.key);
-  } else if (event.key === "ArrowLeft" && row && row.num_below && !isClosed) {
-    toggleFold(state, row.key);
-  } else if (event.key === "ArrowRight" && isClosed) {
-    toggleFold(state, row.key);
-  } else {
-    return;
-  }
+  if (event.altKey || event.ctrlKey || event.metaKey) return;
+  const place = state.visible.indexOf(state.active);
+  const page = Math.max(1, Math.floor(state.tree.clientHeight / ROW_PX) - 2);
+  const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page };
+  if (event.key in steps) activate(state, place + steps[event.key]);
+  else if (event.key === "Home") activate(state, 0);
+  else if (event.key === "End") activate(state, state.visible.length - 1);
+  else if (event.key === "Enter" && place >= 0) select(state, state.active);
+  else if (event.key === "ArrowLeft" || event.key === "ArrowRight") onArrow(event, state, place);
+  else return;
   event.preventDefault();
 }
 
-// --- side panel ---------------------------------------------------------------------------------
-
-function list(pairs) {
-  const node = element("dl");
-  for (const [key, value] of pairs) node.append(element("dt", "", key), element("dd", "", value));
-  return node;
+function onClick(event, state) {
+  const line = event.target.closest("[role=treeitem]");
+  if (!line) return;
+  const row = Number(line.dataset.row);
+  if (event.target.closest(".fold") && state.rows.below[row]) toggleFold(state, row);
+  else select(state, row);
 }
 
-function drawPanel(state) {
-  const { data, panel } = state;
-  const row = data.rows.find((candidate) => candidate.key === state.selected);
-  if (!row) {
-    panel.replaceChildren(element("p", "hint", "Select a row to see its facts."));
-    return;
-  }
-  const stage = element("p", "stage");
-  const label = row.is_call ? "model call, shown as its phases" : data.stages[row.stage].label;
-  stage.append(chip(row, data), element("span", "", label));
-  panel.replaceChildren(element("h3", "", row.name), stage, list(row.facts));
-  // The attributes of the row come with the next answer of the server.
-  const { detail } = data;
-  if (detail && detail.key === row.key) {
-    panel.append(element("h4", "", "Attributes"));
-    panel.append(detail.attributes.length ? list(detail.attributes) : element("p", "hint", detail.empty));
+async function copyLink(state, button, shown) {
+  const link = new URL(window.location.href);
+  link.searchParams.set("trace", state.data.trace_id);
+  if (state.selected) link.searchParams.set("span", state.selected);
+  try {
+    await navigator.clipboard.writeText(link.href);
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy link"), 1500);
+  } catch {
+    // No clipboard without HTTPS or permission: the reader copies it by hand.
+    shown.hidden = false;
+    shown.value = link.href;
+    shown.select();
   }
 }
 
@@ -217,30 +113,65 @@ function drawPanel(state) {
 
 function build(parentElement) {
   const at = (name) => parentElement.querySelector(name);
-  const state = { tree: at(".tree"), panel: at(".panel"), closed: new Set(), pathOnly: false };
+  const state = { tree: at(".tree"), lines: at(".lines"), axisTrack: at(".axis .track"), grid: buildGrid() };
   at(".path-only").addEventListener("change", (event) => {
     state.pathOnly = event.target.checked;
+    listVisible(state);
     drawRows(state);
   });
+  at(".copy").addEventListener("click", () => copyLink(state, at(".copy"), at(".link")));
   state.tree.addEventListener("keydown", (event) => onKey(event, state));
+  state.lines.addEventListener("click", (event) => onClick(event, state));
+  buildMinimap(at(".minimap"), state);
+  const later = (draw) => {
+    let isDue = false;
+    return () => {
+      if (isDue || !state.rows) return;
+      isDue = true;
+      requestAnimationFrame(() => {
+        isDue = false;
+        draw(state);
+      });
+    };
+  };
+  state.tree.addEventListener("scroll", later(drawRows));
+  new ResizeObserver(
+    later(() => {
+      drawMinimap(state);
+      drawRows(state);
+    }),
+  ).observe(state.tree);
   states.set(parentElement, state);
   return state;
+}
+
+function show(state, parentElement, drawn, selected) {
+  const data = JSON.parse(drawn.slice(8));
+  const isOther = !state.data || state.data.trace_id !== data.trace_id;
+  Object.assign(state, { data, rows: data.rows, version: drawn.slice(0, 8) });
+  if (isOther) {
+    state.closed = new Set();
+    data.rows.is.forEach((bits, row) => bits & IS_CLOSED && state.closed.add(row));
+    state.window = [0, 1];
+    state.selected = selected;
+    state.pathOnly = parentElement.querySelector(".path-only").checked;
+  }
+  state.active = Math.max(0, data.rows.key.indexOf(state.selected));
+  for (let row = parentOf(data.rows, state.active); row >= 0; row = parentOf(data.rows, row)) {
+    state.closed.delete(row);
+  }
+  listVisible(state);
+  drawStrip(parentElement.querySelector(".stages"), data);
+  drawAxis(state);
+  drawWindow(state);
+  drawMinimap(state);
+  if (isOther) state.tree.scrollTop = 0;
+  activate(state, state.visible.indexOf(state.active));
 }
 
 export default function (component) {
   const { data, parentElement, setStateValue } = component;
   const state = states.get(parentElement) ?? build(parentElement);
-  const isOther = !state.data || state.data.version !== data.version;
-  if (!state.data || state.data.trace_id !== data.trace_id) {
-    state.closed.clear();
-    state.selected = data.selected;
-    state.active = data.selected;
-  }
-  state.data = data;
   state.send = setStateValue;
-  if (isOther) {
-    drawStrip(parentElement.querySelector(".stages"), data);
-    drawRows(state);
-  }
-  drawPanel(state);
+  if (state.version !== data.drawn.slice(0, 8)) show(state, parentElement, data.drawn, data.selected);
 }

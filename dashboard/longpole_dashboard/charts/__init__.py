@@ -1,0 +1,1 @@
+"""Figures of stages and of comparisons: values to Plotly, pure, no Streamlit."""

@@ -1,0 +1,1 @@
+"""Figures of single pages, a file each: values to Plotly, pure, no Streamlit."""

@@ -1,0 +1,211 @@
+"""When sessions begin: rates, bursts, recordings. Pure but for reading a file."""
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from longpole.errors import UsageError
+
+KINDS: Final = (
+    "constant:RATE, poisson:RATE, gamma:RATE:CV2, onoff:RATE:ON_S:OFF_S, closed:CLIENTS, "
+    "a CSV, JSON Lines or Parquet file, or a collector's address"
+)
+MAX_SESSIONS: Final = 5_000_000
+
+
+class Turn(NamedTuple):
+    """One request of a session.
+
+    ``wait_s`` passes after the answer before it (0 in the first one); ``blocks`` name equal
+    pieces of equal prompts, so that prefixes are shared as they were; without them no other
+    session has the same prompt. A length of ``None`` is chosen by the command line.
+    """
+
+    wait_s: float = 0.0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    blocks: tuple[int, ...] = ()
+
+
+class Session(NamedTuple):
+    """What one user does: when it begins, seconds after the start of the run, and its turns."""
+
+    due_s: float
+    turns: tuple[Turn, ...] = (Turn(),)
+
+
+class Closed(NamedTuple):
+    """Closed loop: so many clients, each of which waits for its answer before it goes on."""
+
+    num_clients: int
+
+
+def parse(text: str, seed: int) -> Iterator[Session] | Closed:
+    """What ``--arrivals`` says: endless sessions of one request, or a closed loop.
+
+    Raises:
+        UsageError: it is none of :data:`KINDS` (files are :func:`recorded`'s).
+    """
+    kind, *words = text.split(":")
+    numbers = [_positive(text, word) for word in words]
+    match kind, numbers:
+        case "constant", [rate]:
+            return _sessions(_every(1 / rate))
+        case "poisson", [rate]:
+            return _sessions(gamma_gaps(rate, 1.0, seed))
+        case "gamma", [rate, cv2]:
+            return _sessions(gamma_gaps(rate, cv2, seed))
+        case "onoff", [rate, on_s, off_s]:
+            return (Session(due_s) for due_s in bursts(rate, on_s, off_s, seed))
+        case "closed", [clients] if clients == int(clients):
+            return Closed(int(clients))
+    raise UsageError(f"--arrivals '{text}' is none of: {KINDS}")
+
+
+def _positive(text: str, word: str) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise UsageError(f"--arrivals '{text}': '{word}' is not a positive number")
+    return number
+
+
+def _sessions(gaps_s: Iterator[float]) -> Iterator[Session]:
+    return (Session(due_s) for due_s in accumulate(gaps_s))
+
+
+def _every(gap_s: float) -> Iterator[float]:
+    yield 0.0
+    while True:
+        yield gap_s
+
+
+def gamma_gaps(rate: float, cv2: float, seed: int) -> Iterator[float]:
+    """Seconds between arrivals whose squared coefficient of variation is ``cv2`` (1: Poisson)."""
+    random = Random(seed)  # noqa: S311 - no secret
+    while True:
+        yield random.gammavariate(1 / cv2, cv2 / rate)
+
+
+def bursts(rate: float, on_s: float, off_s: float, seed: int) -> Iterator[float]:
+    """Times of Poisson arrivals at ``rate``, for ``on_s`` seconds; then none for ``off_s``."""
+    for busy_s in accumulate(gamma_gaps(rate, 1.0, seed)):
+        yield busy_s + off_s * (busy_s // on_s)
+
+
+def squared_cv(times_s: Sequence[float]) -> float | None:
+    """The squared coefficient of variation of the gaps between times; ``None`` below three."""
+    gaps = [after - before for before, after in pairwise(times_s)]
+    if len(gaps) < 2 or not (mean := sum(gaps) / len(gaps)):
+        return None
+    return sum((gap - mean) ** 2 for gap in gaps) / len(gaps) / mean**2
+
+
+def recorded(path: Path, speed: float = 1.0) -> list[Session]:
+    """The sessions of a file, its clock run ``speed`` times as fast.
+
+    Columns: ``t_s`` or ``t_ms`` (required), ``input_tokens``, ``output_tokens``, ``block_ids`` (a
+    list, or numbers with blanks between) and ``session`` (rows of one session are its turns; each
+    comes so long after the one before as their times say).
+
+    Raises:
+        UsageError: no such file, no rows, no time, a broken number, or times that go back.
+    """
+    rows = list(_rows(path))
+    if not rows:
+        raise UsageError(f"{path}: no arrivals in it")
+    sessions: dict[object, tuple[float, float, list[Turn]]] = {}
+    first_s = last_s = _time_s(path, 1, rows[0])
+    for number, row in enumerate(rows, 1):
+        at_s = _time_s(path, number, row)
+        if at_s < last_s:
+            raise UsageError(f"{path}, row {number}: {at_s:g} s after {last_s:g} s: time goes back")
+        last_s = at_s
+        key = row.get("session")
+        key = ("row", number) if key in (None, "") else key
+        begun_s, before_s, turns = sessions.get(key, (at_s, at_s, []))
+        turns.append(_turn(path, number, row, (at_s - before_s) / speed))
+        sessions[key] = (begun_s, at_s, turns)
+    return [
+        Session((begun_s - first_s) / speed, tuple(turns))
+        for begun_s, _, turns in sessions.values()
+    ]
+
+
+def _turn(path: Path, number: int, row: Mapping[str, Any], wait_s: float) -> Turn:
+    blocks = row.get("block_ids") or ()
+    if isinstance(blocks, str):
+        blocks = blocks.strip("[]").replace(",", " ").split()
+    try:
+        return Turn(
+            wait_s,
+            _count(row.get("input_tokens")),
+            _count(row.get("output_tokens")),
+            tuple(int(block) for block in blocks),
+        )
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{path}, row {number}: {error}") from error
+
+
+def _count(value: object) -> int | None:
+    if value is None or value == "":
+        return None
+    number = int(float(str(value)))
+    if number < 0:
+        raise ValueError(f"{value} tokens")
+    return number
+
+
+def _time_s(path: Path, number: int, row: Mapping[str, Any]) -> float:
+    for column, scale in (("t_s", 1.0), ("t_ms", 1e-3)):
+        if row.get(column) not in (None, ""):
+            try:
+                found = float(row[column]) * scale
+            except (TypeError, ValueError):
+                found = math.nan
+            if math.isfinite(found):
+                return found
+            raise UsageError(f"{path}, row {number}: {column} '{row[column]}' is not a time")
+    raise UsageError(f"{path}, row {number}: needs a time in column t_s or t_ms")
+
+
+def _rows(path: Path) -> Iterable[Mapping[str, Any]]:
+    try:
+        if path.suffix == ".parquet":
+            return _parquet(path)
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--arrivals {path}: {error}") from error
+    if path.suffix in (".jsonl", ".json"):
+        return [_object(path, number, line) for number, line in enumerate(text.splitlines(), 1)]
+    return csv.DictReader(text.splitlines())
+
+
+def _object(path: Path, number: int, line: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise UsageError(f"{path}, line {number}: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}, line {number}: not a JSON object")
+    return found
+
+
+def _parquet(path: Path) -> Iterable[Mapping[str, Any]]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{path}: reading Parquet needs pyarrow: pip install pyarrow") from error
+    try:
+        rows: list[Mapping[str, Any]] = parquet.read_table(path).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise UsageError(f"{path}: {error}") from error
+    return rows

@@ -1,0 +1,304 @@
+"""``longpole load`` and ``longpole engine proxy``: send requests, and make a server fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from longpole.errors import LongpoleError, UsageError
+
+if TYPE_CHECKING:
+    from longpole_engine.load.arrivals import Closed, Session
+    from longpole_engine.load.proxy import Fault
+    from longpole_engine.load.run import Asker, Plan, Run
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_REPORT_EVERY_S = 10.0
+
+
+class _Span(click.ParamType[float]):
+    """Seconds as a number with a unit, ``500ms``, ``30s``, ``5m``."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds."""
+        if isinstance(value, float):
+            return value
+        found = _SPAN.fullmatch(str(value))
+        if not found:
+            self.fail(f"'{value}' is no time: 500ms, 30s, 5m, 1h", param, ctx)
+        return float(found[1]) * _SECONDS[found[2]]
+
+
+_SHARE = click.FloatRange(0, 1)
+
+
+@click.command("load")
+@click.argument("url", required=False)
+@click.option("--command", "line", help="A command instead of an address: prompt in, answer out.")
+@click.option(
+    "--arrivals", required=True, help="constant:R, poisson:R, gamma:R:CV2, onoff:R:ON_S:OFF_S, "
+    "closed:N, a file (t_s or t_ms, input_tokens, output_tokens, block_ids, session), or a "
+    "collector's address: its traffic again.",
+)  # fmt: skip
+@click.option("--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+              help="Of a recording's clock.")  # fmt: skip
+@click.option("--since", type=_Span(), default="24h", show_default=True, help="Of a collector.")
+@click.option("--route", help="Of a collector's traffic; also the route of this run's traces.")
+@click.option("--model", default="default", show_default=True)
+@click.option("--input-tokens", type=click.IntRange(1), default=128, show_default=True)
+@click.option("--output-tokens", type=click.IntRange(1), default=64, show_default=True)
+@click.option("--duration", type=_Span(), help="Send for so long.")
+@click.option("--requests", type=click.IntRange(1), help="Send so many.")
+@click.option("--max-failures", type=click.IntRange(1), help="Stop after so many.")
+@click.option("--warm-up", type=_Span(), default="0s", help="Requests due before stand apart.")
+@click.option("--turns", type=click.IntRange(1), default=1, show_default=True, help="A session.")
+@click.option("--think", type=_Span(), default="0s", help="Between a session's turns.")
+@click.option("--timeout", type=_Span(), default="120s", show_default=True, help="Of a request.")
+@click.option("--max-in-flight", type=click.IntRange(1), default=4096, show_default=True)
+@click.option("--slow", type=_SHARE, default=0.0, help="Share of clients that read slowly.")
+@click.option("--slow-pause", type=_Span(), default="200ms", show_default=True)
+@click.option("--cancel", type=_SHARE, default=0.0, help="Share that leaves in mid answer.")
+@click.option("--cancel-after", type=click.IntRange(1), default=8, show_default=True,
+              help="Chunks of content.")  # fmt: skip
+@click.option("--disconnect", type=_SHARE, default=0.0, help="Share that leaves at once.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--otlp", help="Keep the run as traces: a collector's address.")
+@click.option("--json", "is_json", is_flag=True, help="One JSON document on standard output.")
+def load(
+    url: str | None, line: str | None, arrivals: str, is_json: bool, otlp: str | None, **given: Any
+) -> None:
+    """Send requests to an OpenAI-compatible URL, on time whatever comes back.
+
+    Latency counts from the time a request was due, so a target that stalls cannot hide it. The
+    key is OPENAI_API_KEY's. Prompts are words without meaning. Ctrl-C ends the run, and what has
+    come is told.
+    """
+    if (url is None) == (line is None):
+        raise UsageError("name one target: an address, or --command")
+    try:
+        from longpole_engine.load.client import Client, Target
+        from longpole_engine.load.program import Program
+    except ModuleNotFoundError as error:
+        raise LongpoleError(
+            f"`longpole load` needs {error.name}: pip install 'longpole[engine]'"
+        ) from error
+    from longpole_engine.load.summary import summary
+    from longpole_engine.load.traces import Traces
+
+    plan = _plan(given)
+    planned = _arrivals(arrivals, given)
+    tracer = Traces(otlp, plan.model, given["route"] or "load") if otlp else None
+    target: Asker
+    if line is not None:
+        target = Program(line)
+    else:
+        target = Client(Target.at(str(url), os.environ.get("OPENAI_API_KEY")))
+    done = asyncio.run(_run(plan, planned, target, tracer))
+    found = {"target": line or url, **summary(done, arrivals)}
+    if tracer is not None and not tracer.flush():
+        click.echo(f"not all traces reached {otlp}", err=True)
+    click.echo(json.dumps(found, indent=1) if is_json else "\n".join(_told(found)))
+    if not found["num_completed"]:
+        sys.exit(1)
+
+
+@click.command("proxy")
+@click.argument("url")
+@click.option("--port", type=click.IntRange(0, 65535), default=8010, show_default=True,
+              help="0 takes a free one.")  # fmt: skip
+@click.option("--fault", "shares", multiple=True, metavar="NAME=SHARE",
+              help="429, 429_silent, 500, 529, hang, cut, error_event or buffer, and the share of "
+              "requests that meet it; repeatable.")  # fmt: skip
+@click.option("--retry-after", type=_Span(), default="1s", show_default=True)
+@click.option("--hang", type=_Span(), default="60s", show_default=True)
+@click.option("--after-events", type=click.IntRange(0), default=3, show_default=True,
+              help="Of a stream, before it is cut or fails.")  # fmt: skip
+@click.option("--jitter", type=_Span(), default="0s", help="Each piece is late by up to so much.")
+@click.option("--bytes-per-s", type=click.FloatRange(0, min_open=True), help="A narrow line.")
+@click.option("--seed", type=int, default=0, show_default=True)
+def proxy(url: str, port: int, shares: tuple[str, ...], **given: Any) -> None:
+    """Stand before a server on 127.0.0.1 and fail as providers do; the same for the same seed."""
+    from longpole_engine.load.proxy import Faults, Proxy
+
+    faults = Faults(
+        shares=dict(map(_share, shares)),
+        seed=given["seed"],
+        retry_after_s=given["retry_after"],
+        hang_s=given["hang"],
+        after_events=given["after_events"],
+        jitter_s=given["jitter"],
+        bytes_per_s=given["bytes_per_s"],
+    )
+    made = Proxy(url, faults)
+
+    async def serve() -> None:
+        server = await made.serve(port=port)
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        click.echo(f"proxy ready {address} to {url}", err=True)
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await stop.wait()
+        server.close()
+
+    try:
+        asyncio.run(serve())
+    except OSError as error:
+        raise UsageError(f"port {port} is taken: choose another with --port") from error
+    for name, number in sorted(made.num_by_fault.items()):
+        click.echo(f"{name}: {number}", err=True)
+
+
+def _share(text: str) -> tuple[Fault, float]:
+    from longpole_engine.load.proxy import Fault
+
+    name, _, share = text.partition("=")
+    try:
+        return Fault(name), float(share)
+    except ValueError:
+        names = ", ".join(Fault)
+        raise UsageError(f"--fault '{text}' is not NAME=SHARE with NAME of {names}") from None
+
+
+def _plan(given: dict[str, Any]) -> Plan:
+    from longpole_engine.load.client import Behaviour
+    from longpole_engine.load.run import Plan
+
+    shares = {
+        Behaviour.SLOW: given["slow"],
+        Behaviour.CANCELS: given["cancel"],
+        Behaviour.DISCONNECTS: given["disconnect"],
+    }
+    if sum(shares.values()) > 1:
+        raise UsageError("--slow, --cancel and --disconnect are shares: together at most 1")
+    return Plan(
+        model=given["model"],
+        input_tokens=given["input_tokens"],
+        output_tokens=given["output_tokens"],
+        seed=given["seed"],
+        duration_s=given["duration"],
+        max_requests=given["requests"],
+        max_failures=given["max_failures"],
+        max_in_flight=given["max_in_flight"],
+        timeout_s=given["timeout"],
+        warm_up_s=given["warm_up"],
+        think_s=given["think"],
+        turns=given["turns"],
+        shares=shares,
+        limits={
+            Behaviour.SLOW: given["slow_pause"],
+            Behaviour.CANCELS: given["cancel_after"],
+        },
+    )
+
+
+def _arrivals(text: str, given: dict[str, Any]) -> Iterable[Session] | Closed:
+    from longpole_engine.load import replay
+    from longpole_engine.load.arrivals import parse, recorded
+
+    if text.startswith(("http://", "https://")):
+        since_ns = time.time_ns() - round(given["since"] * 1e9)
+        key = os.environ.get("LONGPOLE_COLLECTOR_API_KEY")
+        return replay.sessions(text, key, since_ns, given["route"], given["speed"])
+    if Path(text).suffix in (".csv", ".jsonl", ".json", ".parquet"):
+        return recorded(Path(text), given["speed"])
+    if given["duration"] is None and given["requests"] is None:
+        raise UsageError(f"'{text}' has no end: say --duration or --requests")
+    return parse(text, given["seed"])
+
+
+async def _run(plan: Plan, planned: Iterable[Session] | Closed, target: Asker, tracer: Any) -> Run:
+    from longpole_engine.load.run import Run
+
+    progress = _Progress(plan)
+    run = Run(plan, target, tracer, progress)
+    loop = asyncio.get_running_loop()
+
+    def interrupted() -> None:
+        loop.remove_signal_handler(signal.SIGINT)  # a second one ends the process at once
+        click.echo("stopping: what has come is told; Ctrl-C again ends at once", err=True)
+        run.stop()
+
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    try:
+        await run(planned)
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+    return run
+
+
+class _Progress:
+    """One line on a terminal, kept up to date; elsewhere one every ten seconds."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._is_terminal = sys.stderr.isatty()
+        self._begun_s = self._last_s = time.monotonic()
+
+    def __call__(self, run: Run) -> None:
+        now_s = time.monotonic()
+        if now_s - self._last_s < (0.2 if self._is_terminal else _REPORT_EVERY_S):
+            return
+        self._last_s = now_s
+        of = f" of {self._plan.max_requests}" if self._plan.max_requests else ""
+        line = (
+            f"{now_s - self._begun_s:5.0f} s  {len(run.sent)}{of} answered  "
+            f"{run.num_in_flight} in flight  {run.num_failed} failed"
+        )
+        click.echo(f"\r{line}  " if self._is_terminal else line, nl=not self._is_terminal, err=True)
+
+
+def _told(found: dict[str, Any]) -> Iterable[str]:
+    """The summary as lines."""
+    yield f"{found['num_completed']} of {found['num_due']} requests answered in full"
+    if found["is_partial"]:
+        yield "stopped before its end: a part of the run"
+    if found["is_behind"]:
+        yield (
+            "THE GENERATOR FELL BEHIND: this machine could not send as fast as asked; the figures "
+            f"below are its own, too ({found['num_not_sent']} not sent)"
+        )
+    for name, number in found["failures"].items():
+        yield f"  failed: {name}  {number}"
+    if found["loop"] == "closed":
+        yield "closed loop, not open: clients wait for answers, so a slow target is asked less"
+    else:
+        yield f"asked {_shown(found['asked_per_s'])} a second, sent {_shown(found['sent_per_s'])}"
+    yield f"sent late by p99 {_quantile(found['send_lag_ms'], 'p99')} ms"
+    for name in ("warm", "cold"):
+        part = found[name]
+        if not part["num"]:
+            continue
+        yield f"{name}: {part['num']} requests"
+        for title, values in (
+            ("TTFT from when it was due, ms", part["latency"]["ttft_ms"]),
+            ("whole, from when it was due, ms", part["latency"]["e2e_ms"]),
+            ("TTFT from when it was sent, ms", part["service"]["ttft_ms"]),
+            ("TPOT, ms a token", part["service"]["tpot_ms"]),
+            ("gaps between chunks, ms", part["service"]["itl_ms"]),
+        ):
+            shown = "  ".join(f"{q} {_quantile(values, q)}" for q in ("p50", "p95", "p99"))
+            yield f"  {title:<33}{shown}  max {_shown(values['max'])}  (n {values['num']})"
+
+
+def _quantile(values: dict[str, Any], name: str) -> str:
+    return "(n too small)" if values[name] is None else _shown(values[name])
+
+
+def _shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.3g}" if value < 1_000 else f"{value:,.0f}"

@@ -1,0 +1,275 @@
+"""Sends what is due when it is due, and keeps what came of it."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, NamedTuple, Protocol
+
+from longpole_engine.load import prompts
+from longpole_engine.load.arrivals import Closed, Session, Turn
+from longpole_engine.load.client import Answer, Behaviour, now_ns
+
+_NS: Final = 1_000_000_000
+_YIELD_EVERY: Final = 16
+
+
+class Asker(Protocol):
+    """A target: an address, or a command."""
+
+    async def ask(
+        self,
+        body: bytes,
+        traceparent: str | None,
+        timeout_s: float,
+        behaviour: Behaviour = Behaviour.READS,
+        limit: float = 0.0,
+    ) -> Answer:
+        """Send one request; failures are told in the answer."""
+
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class Tracer(Protocol):
+    """Where the traces of a run go."""
+
+    def begin(self, due_ns: int, sent_ns: int, session: int) -> tuple[Any, str]:
+        """Start the spans of a request; what ends them, and its ``traceparent``."""
+
+    def end(self, spans: Any, answer: Answer) -> None:
+        """End them."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is sent and when it ends.
+
+    ``shares`` are parts of the requests (0 to 1) whose clients do other than read; ``limits``
+    what :meth:`longpole_engine.load.client.Client.ask` calls ``limit`` for them.
+    """
+
+    model: str
+    input_tokens: int = 128
+    output_tokens: int = 64
+    seed: int = 0
+    duration_s: float | None = None
+    max_requests: int | None = None
+    max_failures: int | None = None
+    max_in_flight: int = 4096
+    timeout_s: float = 120.0
+    warm_up_s: float = 0.0
+    think_s: float = 0.0
+    turns: int = 1
+    shares: Mapping[Behaviour, float] = field(default_factory=dict)
+    limits: Mapping[Behaviour, float] = field(default_factory=dict)
+
+
+class Sent(NamedTuple):
+    """A request that was sent: when it was due (:data:`now_ns`), and what came of it."""
+
+    session: int
+    due_ns: int
+    turn: Turn
+    behaviour: Behaviour
+    is_warm_up: bool
+    answer: Answer
+
+    @property
+    def lag_ns(self) -> int:
+        """How late it was sent."""
+        return self.answer.call.start_ns - self.due_ns
+
+
+class Run:
+    """One run: give it arrivals, then read what came.
+
+    Args:
+        plan: what to send.
+        target: whom to ask.
+        tracer: where traces go; ``None`` for nowhere.
+        on_answer: called after each answer.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        target: Asker,
+        tracer: Tracer | None = None,
+        on_answer: Callable[["Run"], None] = lambda run: None,
+    ) -> None:
+        self.plan = plan
+        self.sent: list[Sent] = []
+        self.num_due = 0
+        self.num_not_sent = 0
+        """Due, but ``max_in_flight`` requests were already waiting."""
+        self.num_given_up = 0
+        """In flight when the run was stopped by hand."""
+        self.num_failed = 0
+        self.num_in_flight = self.max_in_flight = 0
+        self.begun_ns = self.ended_ns = 0
+        self.cpu_s = 0.0
+        self.is_stopped = False
+        """By hand, or by ``max_failures``: what is here is a part."""
+        self._target, self._tracer, self._on_answer = target, tracer, on_answer
+        self._random = Random(plan.seed)  # noqa: S311 - no secret
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._num_prompts = 0
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Send no more and give up what is in flight; what has come stays."""
+        self.is_stopped = True
+        self._stop.set()
+
+    async def __call__(self, arrivals: Iterable[Session] | Closed) -> None:
+        """Run to the end of the arrivals, or of the plan."""
+        cpu_s = time.process_time()
+        self.begun_ns = now_ns()
+        try:
+            if isinstance(arrivals, Closed):
+                for _ in range(arrivals.num_clients):
+                    self._start(self._client())
+            else:
+                self._start(self._open(arrivals))
+            stopping = asyncio.create_task(self._stop.wait())
+            while self._tasks and not self._stop.is_set():
+                await asyncio.wait({*self._tasks, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (stopping, *self._tasks):
+                task.cancel()
+            await asyncio.gather(stopping, *self._tasks, return_exceptions=True)
+        finally:
+            self.ended_ns = now_ns()
+            self.cpu_s = time.process_time() - cpu_s
+            self._target.close()
+
+    # --- when ---
+
+    async def _open(self, arrivals: Iterable[Session]) -> None:
+        for number, session in enumerate(_with_turns(arrivals, self.plan)):
+            due_ns = self.begun_ns + round(session.due_s * _NS)
+            if self._is_over(due_ns):
+                return
+            if number % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # behind: those in flight must still be read
+            await _until(due_ns)
+            self.num_due += 1
+            if self.num_in_flight >= self.plan.max_in_flight:
+                self.num_not_sent += 1
+                continue
+            self._start(self._session(number, due_ns, session.turns))
+
+    async def _session(self, number: int, due_ns: int, turns: tuple[Turn, ...]) -> None:
+        for index, turn in enumerate(turns):
+            if index:
+                due_ns = now_ns() + round(turn.wait_s * _NS)
+                if self._is_over(due_ns):
+                    return
+                self.num_due += 1
+                await _until(due_ns)
+            answer = await self._request(number, due_ns, turn)
+            if not answer.is_whole:
+                return  # a user whose answer fails does not go on
+
+    async def _client(self) -> None:
+        while not self._is_over(now_ns()):
+            self.num_due += 1
+            await self._request(self.num_due, now_ns(), Turn())
+            await asyncio.sleep(self.plan.think_s)
+
+    def _is_over(self, due_ns: int) -> bool:
+        plan = self.plan
+        return (plan.max_requests is not None and self.num_due >= plan.max_requests) or (
+            plan.duration_s is not None and due_ns >= self.begun_ns + plan.duration_s * _NS
+        )
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- what ---
+
+    async def _request(self, session: int, due_ns: int, turn: Turn) -> Answer:
+        plan = self.plan
+        behaviour = self._behaviour()
+        body = self._body(turn)
+        spans = traceparent = None
+        if self._tracer is not None:
+            spans, traceparent = self._tracer.begin(due_ns, now_ns(), session)
+        self.num_in_flight += 1
+        self.max_in_flight = max(self.max_in_flight, self.num_in_flight)
+        try:
+            answer = await self._target.ask(
+                body, traceparent, plan.timeout_s, behaviour, plan.limits.get(behaviour, 0.0)
+            )
+        except asyncio.CancelledError:
+            self.num_given_up += 1
+            raise
+        finally:
+            self.num_in_flight -= 1
+        if self._tracer is not None:
+            self._tracer.end(spans, answer)
+        is_warm_up = due_ns < self.begun_ns + plan.warm_up_s * _NS
+        self.sent.append(Sent(session, due_ns, turn, behaviour, is_warm_up, answer))
+        self.num_failed += answer.failure is not None
+        if plan.max_failures is not None and self.num_failed >= plan.max_failures:
+            self.stop()
+        self._on_answer(self)
+        return answer
+
+    def _behaviour(self) -> Behaviour:
+        at = self._random.random()
+        for behaviour, share in self.plan.shares.items():
+            at -= share
+            if at < 0:
+                return behaviour
+        return Behaviour.READS
+
+    def _body(self, turn: Turn) -> bytes:
+        plan = self.plan
+        self._num_prompts += 1
+        num_input = plan.input_tokens if turn.input_tokens is None else turn.input_tokens
+        num_output = plan.output_tokens if turn.output_tokens is None else turn.output_tokens
+        unique = plan.seed * 1_000_003 + self._num_prompts
+        # a prompt or an answer of no token cannot be asked for: the least there is
+        text = prompts.text(turn, max(1, num_input), unique)
+        return json.dumps(
+            {
+                "model": plan.model,
+                "messages": [{"role": "user", "content": text}],
+                "max_tokens": max(1, num_output),
+                "stream": True,
+                "stream_options": {"include_usage": True},
+            }
+        ).encode()
+
+
+async def _until(due_ns: int) -> None:
+    wait_s = (due_ns - now_ns()) / _NS
+    if wait_s > 0:
+        await asyncio.sleep(wait_s)
+
+
+def _with_turns(arrivals: Iterable[Session], plan: Plan) -> Iterator[Session]:
+    """Sessions of several turns where the plan says so and the recording has only one."""
+    for number, session in enumerate(arrivals):
+        if plan.turns == 1 or len(session.turns) > 1:
+            yield session
+            continue
+        first = session.turns[0]
+        blocks = first.blocks or (-plan.seed * 1_000_003 - number - 1,)
+        num_input = plan.input_tokens if first.input_tokens is None else first.input_tokens
+        turns = (
+            # each turn's prompt is the one before it and as much again
+            Turn(
+                plan.think_s if index else 0.0,
+                num_input * (index + 1),
+                first.output_tokens,
+                (*blocks, *(blocks[-1] * 1_000 + more for more in range(index))),
+            )
+            for index in range(plan.turns)
+        )
+        yield Session(session.due_s, tuple(turns))

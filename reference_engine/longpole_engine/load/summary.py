@@ -1,0 +1,132 @@
+"""What a run shows: asked against achieved, latency from the time a request was due, failures."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from longpole_engine.load.arrivals import squared_cv
+from longpole_engine.load.run import Run, Sent
+
+SCHEMA: Final = "longpole.load/1"
+_QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+_MIN_BEYOND: Final = 10
+"""A quantile needs so many values beyond it, else it is null and the maximum must do."""
+_BEHIND_P99_MS: Final = 50.0
+_BEHIND_SHARE: Final = 0.98
+_MS: Final = 1e6
+
+
+def summary(run: Run, arrivals: str) -> dict[str, Any]:
+    """The document ``longpole load --json`` prints (schema ``longpole.load/1``).
+
+    ``latency`` counts from the time a request was due; ``service`` from the time it was sent. Cold
+    requests, which had to open a connection or fell into the warm-up, stand apart.
+    """
+    is_open = not arrivals.startswith("closed:")
+    seconds = (run.ended_ns - run.begun_ns) / 1e9
+    warm = [each for each in run.sent if not _is_cold(each)]
+    cold = [each for each in run.sent if _is_cold(each)]
+    due_s = sorted((each.due_ns - run.begun_ns) / 1e9 for each in run.sent)
+    spread_s = due_s[-1] - due_s[0] if due_s else 0.0
+    lag_ms = [each.lag_ns / _MS for each in run.sent]
+    whole = [each for each in run.sent if each.answer.is_whole]
+    tokens = [each.answer.call.usage.output_tokens for each in whole]
+    known = [number for number in tokens if number is not None]
+    found = {
+        "schema": SCHEMA,
+        "arrivals": arrivals,
+        "loop": "open" if is_open else "closed",
+        "seed": run.plan.seed,
+        "is_partial": run.is_stopped,
+        "duration_s": seconds,
+        "num_due": run.num_due,
+        "num_sent": len(run.sent),
+        "num_not_sent": run.num_not_sent,
+        "num_given_up": run.num_given_up,
+        "num_completed": len(whole),
+        "failures": dict(Counter(_failure(each) for each in run.sent if each.answer.failure)),
+        "behaviours": dict(Counter(str(each.behaviour) for each in run.sent)),
+        "asked_per_s": (run.num_due - 1) / spread_s if is_open and spread_s else None,
+        "sent_per_s": _rate_per_s(run.sent),
+        "completed_per_s": len(whole) / seconds if seconds else None,
+        "arrivals_cv2": squared_cv(due_s) if is_open else None,
+        "max_in_flight": run.max_in_flight,
+        "input_tokens": _known_sum(each.answer.call.usage.input_tokens for each in whole),
+        "cached_input_tokens": _known_sum(
+            each.answer.call.usage.cached_input_tokens for each in whole
+        ),
+        "output_tokens": sum(known) if known else None,
+        "output_tokens_per_s": sum(known) / seconds if known and seconds else None,
+        "send_lag_ms": quantiles(lag_ms),
+        "warm": _times(warm),
+        "cold": _times(cold),
+        "generator_cpu_s": run.cpu_s,
+    }
+    return found | {"is_behind": is_open and _is_behind(found)}
+
+
+def _is_cold(each: Sent) -> bool:
+    return each.is_warm_up or each.answer.is_cold
+
+
+def _failure(each: Sent) -> str:
+    failure, status = each.answer.failure, each.answer.status
+    return f"{failure}_{status}" if failure == "status" else str(failure)
+
+
+def _is_behind(found: dict[str, Any]) -> bool:
+    """Whether the machine could not send as asked: then the figures are its own, too."""
+    asked, sent, lag = found["asked_per_s"], found["sent_per_s"], found["send_lag_ms"]
+    late = lag["p99"] if lag["p99"] is not None else lag["max"]
+    return bool(
+        found["num_not_sent"]
+        or (late is not None and late > _BEHIND_P99_MS)
+        or (asked and sent and sent < _BEHIND_SHARE * asked and found["num_sent"] > 1)
+    )
+
+
+def _rate_per_s(sent: Sequence[Sent]) -> float | None:
+    if len(sent) < 2:
+        return None
+    times = [each.answer.call.start_ns for each in sent]
+    seconds = (max(times) - min(times)) / 1e9
+    return (len(sent) - 1) / seconds if seconds else None
+
+
+def _known_sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _times(sent: Sequence[Sent]) -> dict[str, Any]:
+    """Latencies of whole answers, in milliseconds."""
+    whole = [(each, each.answer.call.times()) for each in sent if each.answer.is_whole]
+    firsts = [(each, times.ttft_ns) for each, times in whole if times.ttft_ns is not None]
+    tpots = [times.tpot_ns / _MS for _, times in whole if times.tpot_ns is not None]
+    gaps = [gap / _MS for _, times in whole for gap in times.gaps_ns]
+    return {
+        "num": len(whole),
+        "latency": {
+            "ttft_ms": quantiles([(ns + each.lag_ns) / _MS for each, ns in firsts]),
+            "e2e_ms": quantiles([(times.e2e_ns + each.lag_ns) / _MS for each, times in whole]),
+        },
+        "service": {
+            "ttft_ms": quantiles([ns / _MS for _, ns in firsts]),
+            "e2e_ms": quantiles([times.e2e_ns / _MS for _, times in whole]),
+            "tpot_ms": quantiles(tpots),
+            "itl_ms": quantiles(gaps),
+        },
+    }
+
+
+def quantiles(values: Sequence[float]) -> dict[str, float | int | None]:
+    """Nearest-rank quantiles, mean, maximum and number; null where there are too few for one."""
+    ordered = sorted(values)
+    num = len(ordered)
+    found: dict[str, float | int | None] = {"num": num}
+    for name, q in _QUANTILES.items():
+        has_enough = round(num * (1 - q), 6) >= _MIN_BEYOND  # 100 * (1 - 0.9) is below 10
+        found[name] = ordered[min(num - 1, int(num * q))] if has_enough else None
+    found["mean"] = sum(ordered) / num if num else None
+    found["max"] = ordered[-1] if num else None
+    return found
