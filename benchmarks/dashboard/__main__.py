@@ -7,6 +7,7 @@ Exit code 1 if a bar is not met.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -36,6 +37,7 @@ def main() -> int:
         "--data", type=Path, help="a data folder of ten days to look at instead of building one"
     )
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers end with it
     names = bars.chosen(parser, args.bars, list(BARS))
     functions = {name: f"benchmarks.dashboard.{module}" for name, module in BARS.items()}
     bench = _bench(args.folder, args.scale, args.data)

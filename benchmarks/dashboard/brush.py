@@ -32,6 +32,7 @@ def brush(bench: Bench) -> list[Bar]:
         num_calls = int(served.collector.query(counted)[0][0])
         range_ = f"from={_iso(start_ns)}&to={_iso(last_ns + DAY_NS // 86_400)}"
         first_load = load(page, f"{served.url}/explore?metric=ttft_ms&{range_}", EXPLORE)
+        bench.say(f"{num_calls:,} calls, the page itself {first_load:.2f} s")
         times = [_draw(page, box) for box in BOXES][1:]
     facts: dict[str, float | str] = {
         "num_calls": num_calls,

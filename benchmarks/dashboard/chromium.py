@@ -15,7 +15,7 @@ _FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 _IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
-_TIMEOUT_MS = 120_000
+_TIMEOUT_MS = 60_000
 
 OVERVIEW = (".js-plotly-plot .main-svg >> nth=0", 'table[aria-label="slowest workflows"] tbody tr')
 """The Overview's last sections."""

@@ -10,7 +10,7 @@ from benchmarks.dashboard.bench import Bench
 from benchmarks.dashboard.chromium import OVERVIEW, load, window
 from benchmarks.dashboard.serve import bare
 
-ROUNDS = 5
+ROUNDS = 4
 OUTDATED_S = 11.0
 """The server keeps no answer so long (``longpole_dashboard.data.MAX_STALE_S`` is 10 s)."""
 _HELLO = ('h1:has-text("Hello")',)
@@ -31,6 +31,7 @@ def overview(bench: Bench) -> list[Bar]:
                 time.sleep(pause_s)
                 with window(bench.browser) as page:
                     seconds = load(page, url, parts)
+                bench.say(f"{url}: {seconds:.2f} s")
                 if number:  # the first round warms the servers
                     found.append(seconds)
     own, kept, base = map(median, times)

@@ -114,22 +114,22 @@ def _tree(number: int, at_ns: int, num_spans: int, route: str) -> list[trace_pb2
     made = _Trace(number, at_ns)
     num_turns, num_more = divmod(num_spans - 1, 10)
     facts = {"ROUTE": route, "PROMPT_VERSION": "v1"}
-    length = (num_turns + 1) * 100.0
+    length = (num_turns + 1) * 1_000.0
     root = made.add(
         f"invoke_workflow {route}", 0, length, OPERATION="invoke_workflow", OUTCOME="accepted",
         **facts,
     )  # fmt: skip
     for turn in range(num_turns):
-        at = turn * 100.0
-        step = made.add(f"turn {turn + 1}", at, at + 99, root, **facts)
-        _call(made, at + 1, at + 60, step, **facts)
+        at = turn * 1_000.0
+        step = made.add(f"turn {turn + 1}", at, at + 990, root, **facts)
+        _call(made, at + 10, at + 600, step, **facts)
         for tool in range(8):
             made.add(
-                f"execute_tool {'abcdefgh'[tool]}", at + 61, at + 65 + 4 * tool, step,
+                f"execute_tool {'abcdefgh'[tool]}", at + 610, at + 650 + 40 * tool, step,
                 STAGE=Stage.TOOL, **facts,
             )  # fmt: skip
     for rest in range(num_more):
-        made.add("render", length - 99 + 10 * rest, length - 90 + 10 * rest, root, **facts)
+        made.add("render", length - 990 + 100 * rest, length - 900 + 100 * rest, root, **facts)
     return made.spans
 
 

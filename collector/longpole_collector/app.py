@@ -119,6 +119,7 @@ class Collector:
                 log_level="warning",
                 access_log=False,
                 server_header=False,
+                date_header=False,
                 timeout_graceful_shutdown=_GRACE_S,
             )
         )

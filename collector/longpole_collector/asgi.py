@@ -7,7 +7,7 @@ framework for it.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from longpole.errors import BadInput
 from longpole_collector.batch import Budget
@@ -20,6 +20,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+_HEADERS: Final = "longpole.headers"
+
+
 class TooSlow(BadInput):
     """A body did not arrive in time."""
 
@@ -29,12 +32,12 @@ class Gone(Exception):
 
 
 def header(scope: Scope, name: bytes) -> str:
-    """A request header's value, lower-cased; empty if absent."""
-    for key, value in scope["headers"]:
-        if key == name:
-            text: str = value.decode("latin-1")
-            return text.lower()
-    return ""
+    """A request header's value, lower-cased; empty if absent. Of several the first counts."""
+    found = scope.get(_HEADERS)
+    if found is None:  # several are asked for, thousands of times a second
+        found = scope[_HEADERS] = dict(reversed(scope["headers"]))
+    text: str = found.get(name, b"").decode("latin-1")
+    return text.lower()
 
 
 def media_type(scope: Scope) -> str:

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final, NamedTuple, TypeVar
@@ -35,13 +36,15 @@ from longpole_collector.writer import Writer
 WAL_FOLDER: Final = "wal"
 BATCH_SPANS: Final = 65_536
 _BATCH_AGE_S: Final = 0.2
-_LOADED_AGE_S: Final = 0.4
+_LOADED_AGE_S: Final = 0.5
 _TICK_S: Final = 0.2
 _SETTLE_TRACES: Final = 4000
 """Rolled up in one go: about a third of a second, in which nothing is stored."""
 _MANY_TRACES: Final = 20_000
 _PATIENCE_S: Final = 60.0
 """While storing takes all there is, roll-ups wait about this long at most."""
+_FAREWELL_S: Final = 10.0
+"""A collector that stops rolls up for so long; the rest is due again when it starts."""
 _SAVE_S: Final = 20.0
 """Saved at least this often while there is something to save; the log keeps what is not."""
 _SPAN_BYTES: Final = 1000
@@ -306,7 +309,8 @@ class Ingest:
                     return before
                 num = _MANY_TRACES if is_late else _SETTLE_TRACES
                 since_s = time.thread_time()
-                waiting = self._writer.settle(num, everything=everything)
+                for_s = _FAREWELL_S if everything else inf
+                waiting = self._writer.settle(num, everything=everything, for_s=for_s)
                 self._pressure.leave_out(time.thread_time() - since_s)
                 self._is_changed |= waiting != before
                 is_done = waiting in (0, before) or everything or not self._batches.is_empty()

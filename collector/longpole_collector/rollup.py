@@ -12,6 +12,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from time import monotonic
 from typing import Any, Final
 
@@ -114,18 +115,23 @@ class Settler:
         self._last_received_ns = max(self._last_received_ns, _most(rows["received_ns"]))
         self._note_kin(rows)
 
-    def settle(self, max_traces: int = 1000, *, everything: bool = False) -> int:
+    def settle(
+        self, max_traces: int = 1000, *, everything: bool = False, for_s: float = inf
+    ) -> int:
         """Settle what is due; returns how many traces are left waiting.
 
         Args:
             max_traces: how many at most.
             everything: settle all that is dirty, due or not.
+            for_s: begin no more after so many seconds.
         """
         if self._rollup is None:
             return 0
-        left = max_traces
+        left, end_s = max_traces, monotonic() + for_s
         while left > 0 and (waiting := self._dirty.waiting()) is not None:
             now_s = monotonic()
+            if now_s > end_s:
+                break
             is_due = (waiting["last_s"].to_numpy() <= now_s - QUIET_S) | (
                 waiting["since_s"].to_numpy() <= now_s - PATIENCE_S
             )

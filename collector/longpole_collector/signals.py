@@ -40,13 +40,14 @@ class Signal:
 
     def answer(self, form: Format, num_rejected: int, reason: str) -> bytes:
         """An export response; partial success is set only when something was rejected."""
+        if not num_rejected:
+            return b"{}" if form is Format.JSON else b""
         if form is Format.JSON:
             partial = {self.rejected_json: str(num_rejected), "errorMessage": reason}
-            return json.dumps({"partialSuccess": partial} if num_rejected else {}).encode()
+            return json.dumps({"partialSuccess": partial}).encode()
         response = self.response()
-        if num_rejected:
-            setattr(response.partial_success, self.rejected, num_rejected)
-            response.partial_success.error_message = reason
+        setattr(response.partial_success, self.rejected, num_rejected)
+        response.partial_success.error_message = reason
         data: bytes = response.SerializeToString()
         return data
 

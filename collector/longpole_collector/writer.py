@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from time import monotonic, time_ns
 from typing import Any, Final
 
@@ -143,15 +144,18 @@ class Writer:
         ]
         self._events.add(pa.concat_tables(rows))
 
-    def settle(self, max_traces: int = 1000, *, everything: bool = False) -> int:
+    def settle(
+        self, max_traces: int = 1000, *, everything: bool = False, for_s: float = inf
+    ) -> int:
         """Join waiting events, compute due roll-ups; returns how many traces are left waiting.
 
         Args:
             max_traces: how many traces at most.
             everything: compute all that is dirty, due or not.
+            for_s: begin no more after so many seconds.
         """
         self._join_events(at_once=everything)
-        return self._settler.settle(max_traces, everything=everything)
+        return self._settler.settle(max_traces, everything=everything, for_s=for_s)
 
     def num_dirty(self) -> int:
         """Traces that wait for their roll-up."""

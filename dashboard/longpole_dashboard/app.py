@@ -1,5 +1,6 @@
 """The frame of every page: menu, filter bar, the page, and honest failures."""
 
+import logging
 from pathlib import Path
 
 import streamlit as st
@@ -11,6 +12,8 @@ from longpole_dashboard.model.window import Bounds
 from longpole_dashboard.pages.base import Page
 from longpole_dashboard.source import is_open
 from longpole_dashboard.widgets import Selection
+
+log = logging.getLogger("longpole.dashboard.app")
 
 # Files of ours: Streamlit fetches its named icons for the browser's tab from another host.
 _HERE = Path(__file__).parent
@@ -52,9 +55,15 @@ def fail(error: LongpoleError) -> None:
 
 def _pages(drawn: list[tuple[Selection, Bounds]]) -> dict[str, st.Page]:
     """The pages by name; each draws what the bar, which is drawn before, has put into ``drawn``."""
-    members = load("longpole_dashboard.pages", "PAGE", Page)
+    members = load("longpole_dashboard.pages", "PAGE", Page, _missing)
     ordered = sorted(members.items(), key=lambda item: item[1].order)
     return {name: _page(name, member, drawn) for name, member in ordered if member.is_shown()}
+
+
+def _missing(name: str, error: Exception) -> None:
+    """A page that somebody else wrote cannot be loaded: the others go on without it."""
+    log.error("page %s cannot be loaded", name, exc_info=error)
+    widgets.note(f"The page '{name}' cannot be loaded; the log says why.", "worse")
 
 
 def _page(name: str, member: Page, drawn: list[tuple[Selection, Bounds]]) -> st.Page:

@@ -20,7 +20,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import Route
 from streamlit.web import bootstrap
 
@@ -123,6 +123,12 @@ def index(request: Request) -> HTMLResponse:
     )
 
 
+def home(request: Request) -> RedirectResponse:
+    """The first page by its name: Streamlit gives its default page no address but the root."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/{query}", status_code=307)
+
+
 class SecurityHeaders:
     """Adds the content security policy and its companions to every HTTP answer."""
 
@@ -164,7 +170,7 @@ def app(front: Front, logins: Logins | None = None, provider: Provider | None = 
     """
     return st.App(
         SCRIPT,
-        routes=[Route("/", index), Route("/{name:page}", index)],
+        routes=[Route("/", index), Route("/overview", home), Route("/{name:page}", index)],
         on_script_error=on_script_error,
         middleware=[
             Middleware(SecurityHeaders),

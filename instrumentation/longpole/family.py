@@ -4,6 +4,7 @@ Built-in members are the modules of a package; third parties (and wings above th
 the family) register through the entry-point group ``longpole.<family>``.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
@@ -14,7 +15,12 @@ from longpole.errors import UsageError
 T = TypeVar("T")
 
 
-def load(package: str | None, constant: str, kind: type[T]) -> dict[str, T]:
+def load(
+    package: str | None,
+    constant: str,
+    kind: type[T],
+    on_failure: Callable[[str, Exception], None] | None = None,
+) -> dict[str, T]:
     """All members of a family, by name, built-ins first.
 
     Args:
@@ -23,6 +29,8 @@ def load(package: str | None, constant: str, kind: type[T]) -> dict[str, T]:
         constant: module-level name each member defines, e.g. ``DIALECT``; its lower-case form
             names the entry-point group ``longpole.<family>``.
         kind: type the constant must have.
+        on_failure: gets the name of a registered member that cannot be loaded, and why; the
+            others are loaded. Without it the failure is raised.
 
     Raises:
         UsageError: a member lacks its constant or holds something else; it is named.
@@ -35,7 +43,12 @@ def load(package: str | None, constant: str, kind: type[T]) -> dict[str, T]:
             module = import_module(f"{package}.{info.name}")
             members[info.name] = _checked(getattr(module, constant, None), kind, module.__name__)
     for point in entry_points(group=f"longpole.{constant.lower()}"):
-        members.setdefault(point.name, _checked(point.load(), kind, point.value))
+        try:
+            members.setdefault(point.name, _checked(point.load(), kind, point.value))
+        except Exception as error:  # whatever somebody else's module raises
+            if on_failure is None:
+                raise
+            on_failure(point.name, error)
     return members
 
 

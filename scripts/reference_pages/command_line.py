@@ -32,6 +32,7 @@ def cli() -> str:
     above = click.Context(main, **main.context_settings)
     parts = []
     for words, command, extra in commands():
+        command._help_option = None  # click keeps the one that the first caller's context gave
         context = click.Context(command, above, f"longpole {words}", terminal_width=100)
         depth = "#" * (2 + words.count(" "))
         needs = (

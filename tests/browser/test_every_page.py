@@ -112,7 +112,7 @@ def test_every_page_is_clean_in_both_themes_with_data_and_without(
         if store == "empty" and name == "engine":
             continue  # not in the menu where no engine is
         heading = "Start" if store == "empty" and name == "overview" else title
-        page.goto(f"{url}/{'' if name == 'overview' else name}")
+        page.goto(f"{url}/{name}")
         page.get_by_role("heading", level=1).filter(has_text=heading).wait_for()
         wrong += faults(page, f"{name}, {schemes[0]}")
         turn(page, schemes[1])

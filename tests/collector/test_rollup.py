@@ -57,6 +57,20 @@ def test_a_duplicate_span_is_counted_once(otlp, store, rollup):
     assert [num for _, num, _ in traces(store)] == [1]
 
 
+def test_what_there_is_no_time_for_at_the_end_is_due_at_the_next_start(otlp, tmp_path, rollup):
+    store = DuckStore(tmp_path)
+    writer = Writer(store, rollup)
+    writer.write_spans(otlp.canonical(otlp.span(), otlp.span()))
+    assert writer.settle(everything=True, for_s=-1) == 2
+    writer.save()
+    store.close()
+    again = DuckStore(tmp_path)
+    assert traces(again) == []
+    assert Writer(again, rollup).settle(everything=True) == 0
+    assert [num for _, num, _ in traces(again)] == [1, 1]
+    again.close()
+
+
 def test_a_trace_waits_until_it_is_quiet_but_not_for_ever(otlp, store, rollup, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(module, "monotonic", lambda: now[0])

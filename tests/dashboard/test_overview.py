@@ -12,11 +12,13 @@ from click.testing import CliRunner
 
 from longpole.cli import main
 from longpole.vocab import Span, Stage
+from longpole_analytics.slo.objectives import from_tables
 from longpole_collector.files import write_parquet
 from longpole_collector.stores.minutes import refresh
 from longpole_dashboard.model import cards as cards_model
 from longpole_dashboard.model import overview as model
 from longpole_dashboard.model import rolled
+from longpole_dashboard.model.budgets import budgets
 from longpole_dashboard.model.window import SECOND_NS, Filters, Match
 
 from .conftest import MemoryStore
@@ -253,3 +255,22 @@ def test_the_command_gives_the_same_quantiles(store: MemoryStore, tmp_path: Path
     }
     found = model.slices(EVERYTHING, store)
     assert told == {s.prompt_version: (s.num_workflows, s.wall_p50.value) for s in found}
+
+
+def test_budgets_are_those_of_the_objectives_check(store: MemoryStore) -> None:
+    store.add(many(100, ttft_ms=lambda i: 3_000.0 if i <= 5 else 100.0))
+    store.add(many(4, first=500, route="chat"))
+    facts = {"metric": "ttft_ms", "threshold": 2_000, "period": "30d"}
+    objectives = from_tables(
+        {
+            "tight": {**facts, "target": 0.9, "where": "route = 'rag.search'"},
+            "loose": {**facts, "target": 0.5, "where": "route = 'rag.search'"},
+            "thin": {**facts, "target": 0.9, "where": "route = 'chat'"},
+            "other": {**facts, "target": 0.9, "where": "input_tokens > 3"},
+        }
+    )
+    found = budgets(tuple(objectives), Filters(T0, T0 + 3_600 * SECOND_NS), store)
+    # 5 bad of 100, where 10 may be
+    assert found["rag.search"] == ("tight", pytest.approx(0.5))
+    assert found["chat"] == ("thin", None)
+    assert set(found) == {"rag.search", "chat"}

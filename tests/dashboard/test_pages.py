@@ -1,12 +1,14 @@
 """Pages run as Streamlit runs them, without a browser."""
 
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from longpole import family
 from longpole.errors import UsageError
 from longpole_collector.files import write_parquet
 from longpole_dashboard import data, server, source
@@ -162,3 +164,22 @@ def test_explore_follows_an_address_as_far_as_it_can(
     app = show("explore", **address)
     assert not app.exception
     assert says in texts(app)
+
+
+def test_a_plug_in_page_that_cannot_be_imported_leaves_the_others(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add(agent_trace())
+    write_parquet(store, tmp_path / "spans.parquet")
+    source.use(Source(files=(tmp_path / "spans.parquet",)))
+    broken = EntryPoint("broken", "no_such_module_of_anybody:PAGE", "longpole.page")
+    found = family.entry_points
+
+    def points(group: str) -> EntryPoints:
+        return EntryPoints([broken]) if group == broken.group else found(group=group)
+
+    monkeypatch.setattr(family, "entry_points", points)
+    app = run()
+    assert not app.exception
+    assert [title.value for title in app.title] == ["Overview"]
+    assert "The page &#x27;broken&#x27; cannot be loaded" in texts(app)

@@ -1,12 +1,15 @@
 """The bar's address: read back as written, and followed as far as it can be, whatever it holds."""
 
 from dataclasses import replace
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longpole_dashboard.model.box import Box, read_box
 from longpole_dashboard.model.clock import Clock
+from longpole_dashboard.model.heatmap import METRICS
 from longpole_dashboard.model.selection import (
     NAMES,
     RANGES,
@@ -180,3 +183,16 @@ def test_an_unknown_zone_is_shown_in_utc_and_says_so() -> None:
     assert Clock("Mars/Olympus").label == Clock("../etc").label == "UTC"
     assert Clock("Mars/Olympus").text(T0) == "2026-09-14 13:30:00"
     assert BERLIN.stretch(T0, T0 + HOUR_NS) == "2026-09-14 15:30:00 to 16:30:00 Europe/Berlin"
+
+
+def test_the_link_of_an_alert_is_followed_without_a_complaint() -> None:
+    link = (
+        "http://127.0.0.1:8501/explore?from=2026-09-14T12%3A30%3A00Z&to=2026-09-14T13%3A30%3A00Z"
+        "&route=rag&metric=ttft_ms&box=%2C%2C2000%2C"
+    )
+    address = parse_qs(urlsplit(link).query)
+    selected, said = read(address, KNOWN, BERLIN)
+    assert (selected.choice, selected.from_ns, selected.to_ns) == ("custom", T0 - HOUR_NS, T0)
+    assert (selected.route, said) == ("rag", ())
+    assert read_box(address["box"][0]) == (Box(low=2_000.0), None)
+    assert address["metric"][0] in METRICS

@@ -68,6 +68,11 @@ def test_every_page_forbids_other_origins(running: tuple[Child, int], path: str)
     assert "*" not in policy
 
 
+def test_the_first_page_has_a_name_too(running: tuple[Child, int]) -> None:
+    answer = get(running[1], "/overview?route=a&range=7%20d")
+    assert (answer.status, answer.headers["location"]) == (307, "/?route=a&range=7%20d")
+
+
 def test_scripts_go_compressed(running: tuple[Child, int]) -> None:
     page = http.client.HTTPConnection("127.0.0.1", running[1], timeout=20)
     page.request("GET", "/")

@@ -96,3 +96,15 @@ def test_equal_slices_are_not_blamed(store: MemoryStore) -> None:
     (found,) = verdicts(EVERYTHING, {}, store)
     assert found.tone == "grey"
     assert "no slice explains" in found.line
+
+
+def test_the_box_of_a_finding_holds_enough_to_be_compared(planted: MemoryStore) -> None:
+    found = next(each for each in verdicts(EVERYTHING, {}, planted) if each.metric == "ttft_ms")
+    assert found.limit_ms is not None
+    assert found.box_ms is not None
+    assert found.box_ms < found.limit_ms  # 5 % of 300 workflows are fewer than 30
+    query = (
+        "SELECT count(DISTINCT trace_id) AS n FROM calls WHERE route = $route AND ttft_ms >= $low"
+    )
+    (row,) = planted.sql(query, {"route": found.route, "low": found.box_ms}).to_pylist()
+    assert 30 <= row["n"] <= 40

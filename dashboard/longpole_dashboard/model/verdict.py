@@ -1,7 +1,8 @@
 """The sentences on top of the Overview: what is slow, where, for whom, since when, what to do."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import polars as pl
@@ -11,6 +12,7 @@ from longpole_analytics.requests import ALIASES, from_views
 from longpole_analytics.wording import quantile_name, where_text
 from longpole_collector.stores.base import Reader, Value
 from longpole_dashboard.model import text
+from longpole_dashboard.model.heatmap import MIN_BOXED
 from longpole_dashboard.model.window import Filters, overlapping
 from longpole_dashboard.theme import look
 
@@ -42,6 +44,8 @@ class Verdict:
         metric: of the map that shows it.
         limit_ms: what is slow lies above; ``None`` when there is no finding.
         since_ns: when the first slow workflow of the slice began, if not at once.
+        box_ms: where the box of the slow ones begins on the map: at ``limit_ms``, or lower where
+            too few lie above it to be compared.
     """
 
     line: str
@@ -52,6 +56,7 @@ class Verdict:
     metric: str = "ttft_ms"
     limit_ms: float | None = None
     since_ns: int | None = None
+    box_ms: float | None = None
 
 
 class _Views:
@@ -150,7 +155,18 @@ def _told(found: Finding, requests: pl.DataFrame) -> Verdict:
         first, last = int(own["start_ns"][0]), int(own["start_ns"][-1])
         is_late = slow[0] - first > _LATE * (last - first)
         since_ns = int(slow[0]) if is_late else None
-    return told(found, limit_ms, since_ns)
+    box_ms = limit_ms if found.objective_ms is not None else _enough_above(own[column], limit_ms)
+    return replace(told(found, limit_ms, since_ns), box_ms=box_ms)
+
+
+def _enough_above(values: pl.Series, limit_ms: float) -> float:
+    """``limit_ms``, or the round number below it that as many lie above as a box needs to tell."""
+    ordered = values.sort(descending=True)
+    if len(ordered) < MIN_BOXED or ordered[MIN_BOXED - 1] > limit_ms or not ordered[0] > 0:
+        return limit_ms
+    last = max(float(ordered[MIN_BOXED - 1]), 1e-9)
+    step = 10.0 ** (math.floor(math.log10(last)) - 2)
+    return math.floor(last / step) * step
 
 
 def told(found: Finding, limit_ms: float | None = None, since_ns: int | None = None) -> Verdict:

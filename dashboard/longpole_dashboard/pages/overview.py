@@ -110,7 +110,7 @@ def _stages(filters: Filters, shown: Overview, selected: Selection) -> None:
 def _verdict(number: int, found: Verdict, selected: Selection) -> None:
     since = f"Since {selected.clock.text(found.since_ns)} {selected.clock.label}"
     widgets.note(found.line, found.tone, *([since] if found.since_ns else []), *found.facts)
-    if found.limit_ms is None:
+    if found.box_ms is None:
         return
     if st.button(
         "Explore the slow ones",
@@ -122,7 +122,7 @@ def _verdict(number: int, found: Verdict, selected: Selection) -> None:
             "explore",
             metric=found.metric,
             route=found.route or "",
-            box=spelled(Box(low=found.limit_ms)),
+            box=spelled(Box(low=found.box_ms)),
         )
 
 
