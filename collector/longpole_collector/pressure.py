@@ -9,7 +9,7 @@ from typing import Final
 
 from longpole_collector.batch import Budget
 
-_BUSY_CORES: Final = 0.5
+_BUSY_CORES: Final = 0.4
 _REFUSED_S: Final = 5.0
 _WINDOW_S: Final = 1.0
 
@@ -35,7 +35,7 @@ class Pressure:
         self._apart_cpu_s += cpu_s
 
     def is_high(self) -> bool:
-        """Whether both take half a core, or something was refused; asked by the store's thread."""
+        """Whether both take 0.4 of a core, or something was refused; asked by the store's thread."""
         cpu_s = self._door_cpu_s + thread_time() - self._apart_cpu_s
         if (passed_s := monotonic() - self._looked_s) >= _WINDOW_S:
             self._num_cores = (cpu_s - self._looked_cpu_s) / passed_s

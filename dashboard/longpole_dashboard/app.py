@@ -7,7 +7,8 @@ import streamlit as st
 
 from longpole.errors import BadInput, LongpoleError, Unreachable
 from longpole.family import load
-from longpole_dashboard import bar, data, login_scope, widgets
+from longpole_dashboard import bar, data, widgets
+from longpole_dashboard.login import scope as login_scope
 from longpole_dashboard.model.window import Bounds
 from longpole_dashboard.pages.base import Page
 from longpole_dashboard.source import is_open

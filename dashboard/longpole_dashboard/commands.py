@@ -19,9 +19,10 @@ import click
 
 from longpole import config
 from longpole.errors import LongpoleError, UsageError
-from longpole_dashboard import login_settings, processes
-from longpole_dashboard.login_settings import WAYS
-from longpole_dashboard.login_store import invite
+from longpole_dashboard import processes
+from longpole_dashboard.login import settings as login_settings
+from longpole_dashboard.login.settings import WAYS
+from longpole_dashboard.login.store import invite
 from longpole_dashboard.processes import Child, Group
 from longpole_dashboard.settings import DEFAULTS
 

@@ -25,11 +25,21 @@ from starlette.routing import Route
 from streamlit.web import bootstrap
 
 from longpole.errors import LongpoleError, UsageError
-from longpole_dashboard import login_scope, login_settings, pages, processes
-from longpole_dashboard.login import POLICY_VIOLATION, AsgiApp, Gate, Message, Receive, Scope, Send
-from longpole_dashboard.login_oidc import Provider
-from longpole_dashboard.login_settings import Front, invitation
-from longpole_dashboard.login_store import Logins, invite
+from longpole_dashboard import pages, processes
+from longpole_dashboard.login import scope as login_scope
+from longpole_dashboard.login import settings as login_settings
+from longpole_dashboard.login.gate import (
+    POLICY_VIOLATION,
+    AsgiApp,
+    Gate,
+    Message,
+    Receive,
+    Scope,
+    Send,
+)
+from longpole_dashboard.login.oidc import Provider
+from longpole_dashboard.login.settings import Front, invitation
+from longpole_dashboard.login.store import Logins, invite
 from longpole_dashboard.source import Source, use
 from longpole_dashboard.theme import STREAMLIT_THEME
 

@@ -23,7 +23,7 @@ DEFAULTS: Final[dict[str, config.Scalar | None]] = {
     "jaeger_url": None,
     "tempo_url": None,
 }
-"""Who is let in, and how: ``login_settings``.
+"""Who is let in, and how: ``login.settings``.
 
 ``ttft_objective_ms``: TTFT that a workflow's slowest call should stay under; without it a
 workflow is slow when it is among the slowest of its route. ``jaeger_url``, ``tempo_url``: where the

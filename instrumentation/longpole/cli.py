@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": (f"{_DASHBOARD}:serve", "collector and dashboard", "dashboard"),
     "open": (f"{_DASHBOARD}:open_files", "the dashboard on files, nothing kept", "dashboard"),
     "users": (
-        "longpole_dashboard.login_commands:users",
+        "longpole_dashboard.login.commands:users",
         "who may log in to the dashboard: add, link, list, remove",
         "dashboard",
     ),

@@ -12,7 +12,7 @@ from tests.dashboard.sample import agent_trace
 
 from longpole.vocab import Span
 from longpole_collector.keys import Scope, create
-from longpole_dashboard.login_store import Logins
+from longpole_dashboard.login.store import Logins
 from longpole_dashboard.processes import Child, Group, free_port, longpole_command
 
 from . import feed

@@ -10,9 +10,9 @@ import pytest
 import streamlit as st
 
 from longpole_collector.stores.base import Reader
-from longpole_dashboard import login_store
-from longpole_dashboard.login import Gate, viewer_in
-from longpole_dashboard.login_store import Logins
+from longpole_dashboard.login import store as login_store
+from longpole_dashboard.login.gate import Gate, viewer_in
+from longpole_dashboard.login.store import Logins
 from longpole_dashboard.source import Source
 
 GOOD = "correct horse battery"

@@ -20,7 +20,7 @@ from longpole_collector.files import write_parquet
 from longpole_collector.keys import listed
 from longpole_collector.stores.remote import RemoteReader
 from longpole_dashboard import commands, processes
-from longpole_dashboard.login_store import Logins, invite
+from longpole_dashboard.login.store import Logins, invite
 
 from .conftest import MemoryStore
 from .sample import agent_trace

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from longpole.vocab import Span, Stage
-from longpole_dashboard.charts import compared
+from longpole_dashboard.figures import compared
 from longpole_dashboard.model.compare import TIME, TRACES, Asked, compare, two_traces
 from longpole_dashboard.model.scorecard import Moved, change, contrasts, mix_lines, moved
 from longpole_dashboard.model.window import SECOND_NS, Filters, Match

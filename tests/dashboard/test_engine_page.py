@@ -14,10 +14,10 @@ from longpole.cli import main
 from longpole.vocab import Kind, Span, keys
 from longpole_collector.files import write_parquet
 from longpole_dashboard import app, source
+from longpole_dashboard.figures import engine as figures
 from longpole_dashboard.model import engine
 from longpole_dashboard.model.clock import Clock, iso
 from longpole_dashboard.model.window import SECOND_NS, Filters, Match
-from longpole_dashboard.plots import engine as plots
 from longpole_dashboard.source import Source
 
 from .conftest import MemoryStore
@@ -145,13 +145,13 @@ def test_a_point_leads_to_the_requests_that_began_then(store: MemoryStore) -> No
     found = engine.requests(EVERYTHING, "large", point.start_ns, view.bin_s, store)
     assert len(found) == point.num_requests
     assert {each.queue_ms for each in found} == {100.0}
-    figure = plots.lines(view, Clock(), "running", lambda p: p.running, lambda p: "")
+    figure = figures.lines(view, Clock(), "running", lambda p: p.running, lambda p: "")
     assert figure is not None
     clicked = {"selection": {"points": [{"customdata": list(figure.data[0].customdata[0])}]}}
-    assert plots.picked(clicked) == ("large", point.start_ns)
-    assert plots.picked({"selection": {"points": []}}) is None
-    assert plots.picked({"selection": {"points": [{"x": 3, "customdata": "no"}]}}) is None
-    assert plots.lines(view, Clock(), "nothing", lambda p: None, lambda p: "") is None
+    assert figures.picked(clicked) == ("large", point.start_ns)
+    assert figures.picked({"selection": {"points": []}}) is None
+    assert figures.picked({"selection": {"points": [{"x": 3, "customdata": "no"}]}}) is None
+    assert figures.lines(view, Clock(), "nothing", lambda p: None, lambda p: "") is None
 
 
 def test_the_statement_shown_gives_the_same_medians(store: MemoryStore, tmp_path: Path) -> None:

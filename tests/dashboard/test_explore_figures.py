@@ -2,12 +2,12 @@
 
 from math import log10
 
+from longpole_dashboard.figures.explore import differences, extra_time, heat_map
 from longpole_dashboard.model.box import Box
 from longpole_dashboard.model.clock import UTC_CLOCK
 from longpole_dashboard.model.explore import Difference, Extra
 from longpole_dashboard.model.heatmap import Heat
 from longpole_dashboard.model.window import SECOND_NS, Filters
-from longpole_dashboard.plots.explore import differences, extra_time, heat_map
 
 from .sample import T0
 

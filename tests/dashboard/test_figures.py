@@ -2,7 +2,7 @@
 
 from longpole.vocab import STAGE_COLOURS, Stage
 from longpole_dashboard import theme
-from longpole_dashboard.figures import stage_area
+from longpole_dashboard.figures.overview import stage_area
 from longpole_dashboard.model.clock import UTC_CLOCK, Clock
 from longpole_dashboard.model.overview import Bin
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from tests.dashboard.gate import BASE, GOOD, Socket, browser, cheap, dashboard, log_in, two_logins
 
-from longpole_dashboard import login_attempts, login_door, login_store
-from longpole_dashboard.login import VIEWER, Gate
-from longpole_dashboard.login_settings import PASSWORD, Front
-from longpole_dashboard.login_store import Logins, invite
+from longpole_dashboard.login import attempts as login_attempts
+from longpole_dashboard.login import door as login_door
+from longpole_dashboard.login import store as login_store
+from longpole_dashboard.login.gate import VIEWER, Gate
+from longpole_dashboard.login.settings import PASSWORD, Front
+from longpole_dashboard.login.store import Logins, invite
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,9 @@ from longpole_collector.app import background
 from longpole_collector.files import write_parquet
 from longpole_collector.keys import Scope, create
 from longpole_collector.settings import Settings
-from longpole_dashboard import data, login_scope, server, source
-from longpole_dashboard.login_store import Logins
+from longpole_dashboard import data, server, source
+from longpole_dashboard.login import scope as login_scope
+from longpole_dashboard.login.store import Logins
 from longpole_dashboard.model import window
 from longpole_dashboard.source import Source
 

@@ -16,11 +16,14 @@ from tests.dashboard.oidc import SECRET, FakeProvider
 from longpole.cli import main
 from longpole.errors import UsageError
 from longpole_collector.keys import listed
-from longpole_dashboard import login_attempts, login_settings, login_store, server, settings
-from longpole_dashboard.login import Gate
-from longpole_dashboard.login_oidc import Provider
-from longpole_dashboard.login_settings import OIDC, PASSWORD, PROXY, Front, front
-from longpole_dashboard.login_store import ANYONE, Logins
+from longpole_dashboard import server, settings
+from longpole_dashboard.login import attempts as login_attempts
+from longpole_dashboard.login import settings as login_settings
+from longpole_dashboard.login import store as login_store
+from longpole_dashboard.login.gate import Gate
+from longpole_dashboard.login.oidc import Provider
+from longpole_dashboard.login.settings import OIDC, PASSWORD, PROXY, Front, front
+from longpole_dashboard.login.store import ANYONE, Logins
 from longpole_dashboard.model import selection
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "dashboard.md"

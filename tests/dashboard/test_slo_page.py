@@ -21,6 +21,7 @@ from longpole_analytics.slo.objectives import Objective, from_tables
 from longpole_analytics.slo_command import slo as command
 from longpole_collector.files import write_parquet
 from longpole_dashboard import source
+from longpole_dashboard.figures import slo as figures
 from longpole_dashboard.model import slo, slo_counting
 from longpole_dashboard.model.alerts import Alert
 from longpole_dashboard.model.box import read_box
@@ -28,7 +29,6 @@ from longpole_dashboard.model.clock import Clock, iso
 from longpole_dashboard.model.slo_counting import count
 from longpole_dashboard.model.window import Filters
 from longpole_dashboard.pages import slo as page
-from longpole_dashboard.plots import slo as plots
 from longpole_dashboard.source import Source
 
 from .conftest import MemoryStore
@@ -160,14 +160,14 @@ def test_the_detail_ends_where_the_objective_stands() -> None:
     assert found.ends_ns[-1] == (START + 300) * MINUTE_NS
     assert len(found.ends_ns) <= slo.MAX_STEPS
     alert = Alert("search", "page", "PAGE", (START + 210) * MINUTE_NS, None, "firing", None)
-    figures = [
-        plots.budget(found, Clock()),
-        plots.burn(found, [alert], Clock("Europe/Berlin")),
-        plots.counts(found, Clock()),
+    drawn = [
+        figures.budget(found, Clock()),
+        figures.burn(found, [alert], Clock("Europe/Berlin")),
+        figures.counts(found, Clock()),
     ]
-    assert figures[0].layout.yaxis.range[0] < 100 * min(left for left in found.left if left)
-    assert [trace.name for trace in figures[1].data] == ["burn 1h", "burn 6h", "burn 24h"]
-    assert sum(len(trace.x) for figure in figures for trace in figure.data) <= 5_000
+    assert drawn[0].layout.yaxis.range[0] < 100 * min(left for left in found.left if left)
+    assert [trace.name for trace in drawn[1].data] == ["burn 1h", "burn 6h", "burn 24h"]
+    assert sum(len(trace.x) for figure in drawn for trace in figure.data) <= 5_000
 
 
 def test_a_burst_of_a_minute_is_not_lost_between_two_points() -> None:

@@ -14,8 +14,8 @@ from longpole_analytics.compare_loading import compared_of
 from longpole_analytics.price_overrides import configured_prices
 from longpole_analytics.stage_slices import Part, StageMean, StageSlice
 from longpole_collector.stores.connection import Limits
-from longpole_dashboard.charts import stage_bars
-from longpole_dashboard.charts.stage_bars import StageChange
+from longpole_dashboard.figures import stage_bars
+from longpole_dashboard.figures.stage_bars import StageChange
 from longpole_dashboard.model.scope import scope
 from longpole_dashboard.model.stages import stages
 from longpole_dashboard.model.window import SECOND_NS, Filters, Match

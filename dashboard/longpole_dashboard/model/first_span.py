@@ -8,7 +8,7 @@ import httpx
 
 from longpole_collector.keys import DEFAULT_PROJECT
 from longpole_collector.stores.base import Reader
-from longpole_dashboard.login_settings import hostname
+from longpole_dashboard.login.settings import hostname
 
 DEFAULT_ENDPOINT: Final = "http://127.0.0.1:4318"
 """Where every OpenTelemetry SDK sends by default."""

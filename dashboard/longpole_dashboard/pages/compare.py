@@ -6,10 +6,10 @@ import streamlit as st
 
 from longpole_analytics.scorecard.rules import BETTER, INCONCLUSIVE, WORSE
 from longpole_dashboard import data, widgets
-from longpole_dashboard.charts import compared, stage_bars
-from longpole_dashboard.charts.stage_bars import StageChange
 from longpole_dashboard.choices import admit, choose, write
 from longpole_dashboard.components.table import Cell, Column, Row, table
+from longpole_dashboard.figures import compared, stage_bars
+from longpole_dashboard.figures.stage_bars import StageChange
 from longpole_dashboard.model import text
 from longpole_dashboard.model.clock import SECOND_NS, iso
 from longpole_dashboard.model.compare import (

@@ -9,14 +9,14 @@ import streamlit as st
 from longpole.errors import LongpoleError
 from longpole_dashboard import data, places, widgets
 from longpole_dashboard.components.table import Cell, Column, Row, table
+from longpole_dashboard.figures import engine as figures
+from longpole_dashboard.figures.engine import median_words
 from longpole_dashboard.model import engine, text
 from longpole_dashboard.model.clock import iso
 from longpole_dashboard.model.engine import EngineRequest, EngineView, Model, Share
 from longpole_dashboard.model.quantiles import Quantile
 from longpole_dashboard.model.window import SECOND_NS, Bounds, Filters
 from longpole_dashboard.pages.base import Page
-from longpole_dashboard.plots import engine as plots
-from longpole_dashboard.plots.engine import median_words
 from longpole_dashboard.widgets import Selection
 
 DAY_NS: Final = 86_400 * SECOND_NS
@@ -118,7 +118,7 @@ def _charts(view: EngineView, selected: Selection) -> None:
         (
             "running",
             "Running",
-            plots.lines(
+            figures.lines(
                 view,
                 clock,
                 "requests running, mean",
@@ -129,7 +129,7 @@ def _charts(view: EngineView, selected: Selection) -> None:
         (
             "waiting",
             "Waiting",
-            plots.lines(
+            figures.lines(
                 view,
                 clock,
                 "requests waiting, mean",
@@ -162,7 +162,7 @@ def _charts(view: EngineView, selected: Selection) -> None:
 def _times(
     view: EngineView, selected: Selection, title: str, of: Callable[[Any], Quantile]
 ) -> go.Figure | None:
-    return plots.lines(
+    return figures.lines(
         view,
         selected.clock,
         title,
@@ -173,7 +173,7 @@ def _times(
 
 
 def _hits(view: EngineView, selected: Selection) -> go.Figure | None:
-    return plots.lines(
+    return figures.lines(
         view,
         selected.clock,
         "cached of input tokens, %",
@@ -196,7 +196,7 @@ def _chart(name: str, title: str, figure: go.Figure) -> None:
 
 
 def _remember(name: str) -> None:
-    found = plots.picked(st.session_state.get(name))
+    found = figures.picked(st.session_state.get(name))
     if found is not None:
         st.query_params[OF], st.query_params[AT] = found[0], iso(found[1])
 

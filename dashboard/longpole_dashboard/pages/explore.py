@@ -7,6 +7,7 @@ import streamlit as st
 
 from longpole_dashboard import data, widgets
 from longpole_dashboard.components.table import Cell, Column, Row, table
+from longpole_dashboard.figures import explore as figures
 from longpole_dashboard.model import explore, objective, text
 from longpole_dashboard.model.box import Box, box_to_filter, read_box, spelled
 from longpole_dashboard.model.clock import iso
@@ -16,7 +17,6 @@ from longpole_dashboard.model.population import Population, population
 from longpole_dashboard.model.selection import spelled as spelled_match
 from longpole_dashboard.model.window import COLUMNS, Bounds, Match
 from longpole_dashboard.pages.base import Page
-from longpole_dashboard.plots import explore as plots
 from longpole_dashboard.theme import look
 from longpole_dashboard.widgets import Selection
 
@@ -122,7 +122,7 @@ def _map(heat: Heat, box: Box | None, selected: Selection) -> None:
     key = f"{_MAP}-{heat.metric}-{spelled(box) if box else ''}"
     st.session_state[_DRAWN] = key
     st.plotly_chart(
-        plots.heat_map(heat, box, selected.clock, is_dark=st.context.theme.type == "dark"),
+        figures.heat_map(heat, box, selected.clock, is_dark=st.context.theme.type == "dark"),
         key=key,
         on_select=_take_box,
         selection_mode="box",
@@ -163,9 +163,9 @@ def _selection(heat: Heat, box: Box, picked: Picked, selected: Selection) -> Non
         st.subheader("What differs")
         _differences(found, heat)
     with right:
-        st.subheader(f"Extra time per stage: {plots.signed(found.extra_ms)} on average")
+        st.subheader(f"Extra time per stage: {figures.signed(found.extra_ms)} on average")
         st.plotly_chart(
-            plots.extra_time(found.extra),
+            figures.extra_time(found.extra),
             key="extra",
             config={"displayModeBar": False},
             alt="extra milliseconds by stage, selected workflows against like ones",
@@ -189,9 +189,9 @@ def _box_text(heat: Heat, box: Box, selected: Selection) -> str:
     unit = METRICS[heat.metric].unit
     parts = [METRICS[heat.metric].label]
     if box.low is not None:
-        parts.append(f"above {plots.value_text(box.low, unit)}")
+        parts.append(f"above {figures.value_text(box.low, unit)}")
     if box.high is not None:
-        parts.append(f"up to {plots.value_text(box.high, unit)}")
+        parts.append(f"up to {figures.value_text(box.high, unit)}")
     if box.low is not None and box.low == heat.objective:
         parts.append("(the objective)")
     elif box == heat.slow and heat.quantile is not None:
@@ -280,7 +280,7 @@ def _differences(found: Brushed, heat: Heat) -> None:
         widgets.muted("No slice is in the selection more often than among the others.")
         return
     st.plotly_chart(
-        plots.differences(found.differences),
+        figures.differences(found.differences),
         key="differences",
         config={"displayModeBar": False},
         alt="share of the selection and of the others by slice",
@@ -333,7 +333,7 @@ def _exemplars(shown: tuple[Exemplar, ...], heat: Heat, selected: Selection) -> 
         cells = [
             Cell(each.trace_id[:8]),
             Cell(selected.clock.text(each.start_ns)),
-            Cell(plots.value_text(each.value, metric.unit), bar_ratio=each.value / largest),
+            Cell(figures.value_text(each.value, metric.unit), bar_ratio=each.value / largest),
             *([Cell(text.duration(each.wall_ms))] if metric.name != "e2e_ms" else []),
             Cell(pole.label, colour=pole.colour, is_hatched=pole.is_hatched),
             Cell(text.percent(each.long_pole_ratio, 0)),

@@ -5,8 +5,9 @@ from urllib.parse import quote, urlencode
 
 import streamlit as st
 
-from longpole_dashboard import data, figures, widgets
+from longpole_dashboard import data, widgets
 from longpole_dashboard.components.table import Cell, Column, Row, table
+from longpole_dashboard.figures import overview as figures
 from longpole_dashboard.model import explore, objective, slo, text
 from longpole_dashboard.model.box import Box, spelled
 from longpole_dashboard.model.budgets import Budget, budgets

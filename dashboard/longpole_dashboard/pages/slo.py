@@ -14,6 +14,7 @@ from longpole_analytics.slo.floors import promise_of
 from longpole_analytics.slo.objectives import Objective, span
 from longpole_dashboard import data, places, widgets
 from longpole_dashboard.components.table import Cell, Column, Row, table
+from longpole_dashboard.figures import slo as figures
 from longpole_dashboard.model import alerts, slo, text
 from longpole_dashboard.model.alerts import Alert, Alerts
 from longpole_dashboard.model.clock import iso
@@ -21,7 +22,6 @@ from longpole_dashboard.model.slo import Detail, Slos
 from longpole_dashboard.model.slo_counting import LOOK_S
 from longpole_dashboard.model.window import Bounds, Filters
 from longpole_dashboard.pages.base import Page
-from longpole_dashboard.plots import slo as plots
 from longpole_dashboard.widgets import Selection
 
 PARAM: Final = "slo"
@@ -270,7 +270,7 @@ def _charts(shown: Detail, own: Sequence[Alert], selected: Selection) -> None:
     period = span(shown.standing.objective.period_min)
     st.markdown(f"**Budget left over the last {period}**")
     st.plotly_chart(
-        plots.budget(shown, selected.clock),
+        figures.budget(shown, selected.clock),
         key="budget",
         config=_CHART,
         alt="share of the error budget left over the period; the red line is zero",
@@ -278,14 +278,14 @@ def _charts(shown: Detail, own: Sequence[Alert], selected: Selection) -> None:
     step = span(shown.step_min)
     st.markdown(f"**Burn rate by window**, the highest in each {step}; 1x spends it in {period}")
     st.plotly_chart(
-        plots.burn(shown, own, selected.clock),
+        figures.burn(shown, own, selected.clock),
         key="burn",
         config=_CHART,
         alt="burn rate of each window over the period with the rules' factors as lines",
     )
     st.markdown(f"**Good and bad requests**, by {span(shown.bar_min)}")
     st.plotly_chart(
-        plots.counts(shown, selected.clock),
+        figures.counts(shown, selected.clock),
         key="counts",
         config=_CHART,
         alt="good and bad requests over the period, stacked",

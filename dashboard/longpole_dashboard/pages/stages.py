@@ -8,9 +8,9 @@ from longpole_analytics.slice_labels import OTHER
 from longpole_analytics.slices import Slice, SliceQuantile, Slices
 from longpole_analytics.wording import quantile_name
 from longpole_dashboard import data, widgets
-from longpole_dashboard.charts import stage_bars
 from longpole_dashboard.choices import admit, choose, narrowed
 from longpole_dashboard.components.table import Cell, Column, Row, table
+from longpole_dashboard.figures import stage_bars
 from longpole_dashboard.model import text
 from longpole_dashboard.model.stages import (
     LENGTH,

@@ -11,8 +11,8 @@ from longpole import config
 from longpole.errors import UsageError
 from longpole_collector.keys import Scope, create, revoke
 from longpole_collector.settings import configured_folder
-from longpole_dashboard.login_settings import OIDC, PROXY, set_link
-from longpole_dashboard.login_store import LINK_S, Login, Logins
+from longpole_dashboard.login.settings import OIDC, PROXY, set_link
+from longpole_dashboard.login.store import LINK_S, Login, Logins
 from longpole_dashboard.settings import DEFAULTS
 
 _db = click.option("--db", type=click.Path(path_type=Path), help="Data folder [./.longpole].")

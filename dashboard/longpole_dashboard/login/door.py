@@ -12,11 +12,11 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from longpole.errors import UsageError
-from longpole_dashboard import login_pages
-from longpole_dashboard.login_attempts import Attempts, network_of
-from longpole_dashboard.login_oidc import Provider, Refused
-from longpole_dashboard.login_settings import OIDC, PASSWORD, PROXY, Front
-from longpole_dashboard.login_store import ANYONE, Login, Logins
+from longpole_dashboard.login import pages as login_pages
+from longpole_dashboard.login.attempts import Attempts, network_of
+from longpole_dashboard.login.oidc import Provider, Refused
+from longpole_dashboard.login.settings import OIDC, PASSWORD, PROXY, Front
+from longpole_dashboard.login.store import ANYONE, Login, Logins
 
 log = logging.getLogger("longpole.dashboard.login")
 

@@ -13,10 +13,10 @@ from urllib.parse import quote, unquote, urlsplit
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response
 
-from longpole_dashboard.login_door import IS_PROXIED, Door
-from longpole_dashboard.login_oidc import Provider
-from longpole_dashboard.login_settings import Front, hostname
-from longpole_dashboard.login_store import Logins
+from longpole_dashboard.login.door import IS_PROXIED, Door
+from longpole_dashboard.login.oidc import Provider
+from longpole_dashboard.login.settings import Front, hostname
+from longpole_dashboard.login.store import Logins
 
 VIEWER: Final = "x-longpole-viewer"
 """The header that tells the pages who looks; only the gate sets it."""

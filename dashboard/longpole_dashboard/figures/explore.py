@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
+from longpole_dashboard.figures.frame import GREY, RED, over_time
 from longpole_dashboard.model import text
 from longpole_dashboard.model.box import Box
 from longpole_dashboard.model.clock import Clock, axis
 from longpole_dashboard.model.explore import Difference, Extra, share_text
 from longpole_dashboard.model.heatmap import METRICS, Heat, column_ns, edge
-from longpole_dashboard.plots.frame import GREY, RED, over_time
 from longpole_dashboard.theme import look
 
 _SCALE: Final = (

@@ -5,11 +5,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from longpole_dashboard.figures.frame import DASHES, LINES, over_time
 from longpole_dashboard.model import text
 from longpole_dashboard.model.clock import Clock, axis
 from longpole_dashboard.model.engine import EngineView, Point
 from longpole_dashboard.model.quantiles import Quantile
-from longpole_dashboard.plots.frame import DASHES, LINES, over_time
 
 Value = Callable[[Point], float | None]
 Words = Callable[[Point], str]

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from longpole import config
 from longpole.errors import UsageError
 from longpole_dashboard import processes
-from longpole_dashboard.login_oidc import Provider
-from longpole_dashboard.login_store import FIRST_NAME, LINK_S, has_logins
+from longpole_dashboard.login.oidc import Provider
+from longpole_dashboard.login.store import FIRST_NAME, LINK_S, has_logins
 from longpole_dashboard.settings import DEFAULTS
 
 PASSWORD: Final = "password"  # noqa: S105 - a way to log in

@@ -6,11 +6,11 @@ from typing import Final
 
 import plotly.graph_objects as go
 
+from longpole_dashboard.figures.frame import BLUE, DASHES, GREY, LINES, RED, moment, over_time
 from longpole_dashboard.model import text
 from longpole_dashboard.model.alerts import Alert
 from longpole_dashboard.model.clock import Clock, axis
 from longpole_dashboard.model.slo import Detail
-from longpole_dashboard.plots.frame import BLUE, DASHES, GREY, LINES, RED, moment, over_time
 
 LEAST_BURN: Final = 0.05
 """Where the logarithmic axis of burn rates begins; what is less is drawn there."""

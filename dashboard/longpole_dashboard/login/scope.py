@@ -7,8 +7,8 @@ import streamlit as st
 
 from longpole.errors import UsageError
 from longpole_collector.keys import DEFAULT_PROJECT
-from longpole_dashboard.login import viewer_in
-from longpole_dashboard.login_store import ANYONE, Logins
+from longpole_dashboard.login.gate import viewer_in
+from longpole_dashboard.login.store import ANYONE, Logins
 from longpole_dashboard.source import Source
 from longpole_dashboard.source import viewer as who
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from starlette.responses import HTMLResponse
 
-from longpole_dashboard.login_store import MIN_CHARACTERS
+from longpole_dashboard.login.store import MIN_CHARACTERS
 
 _PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>longpole</title>

@@ -1,1 +1,0 @@
-"""Figures of stages and of comparisons: values to Plotly, pure, no Streamlit."""

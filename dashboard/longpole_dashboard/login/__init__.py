@@ -1,0 +1,1 @@
+"""Who is let in, and whose data they see: the gate in front of every page and all behind it."""

@@ -1,1 +1,0 @@
-"""Figures of single pages, a file each: values to Plotly, pure, no Streamlit."""
