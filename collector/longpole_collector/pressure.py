@@ -35,7 +35,7 @@ class Pressure:
         self._apart_cpu_s += cpu_s
 
     def is_high(self) -> bool:
-        """Whether both take 0.4 of a core, or something was refused; asked by the store's thread."""
+        """Whether both take 0.4 of a core, or something was refused; the store's thread asks."""
         cpu_s = self._door_cpu_s + thread_time() - self._apart_cpu_s
         if (passed_s := monotonic() - self._looked_s) >= _WINDOW_S:
             self._num_cores = (cpu_s - self._looked_cpu_s) / passed_s
