@@ -119,7 +119,6 @@ class Collector:
                 log_level="warning",
                 access_log=False,
                 server_header=False,
-                date_header=False,
                 timeout_graceful_shutdown=_GRACE_S,
             )
         )

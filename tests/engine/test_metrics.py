@@ -108,7 +108,7 @@ def test_a_broken_exporter_and_a_full_queue_are_counted_and_stop_nothing(
     reporter = Reporter(spans, "tiny")
     with monkeypatch.context() as patch:
 
-        def broken(_: RequestRecord) -> None:
+        def broken(*_: object) -> None:
             raise RuntimeError("planted")
 
         patch.setattr(spans, "emit", broken)

@@ -55,7 +55,9 @@ def plan(num_requests: int, rate_per_s: float, seed: int = 0) -> Workload:
     tokens = recorded["output_tokens"].to_list()
     chosen = [(start + index) % recorded.height for index in range(num_requests)]
     due_s = list(accumulate((gaps_s[index] for index in chosen[1:]), initial=0.0))
-    speed = due_s[-1] * rate_per_s / num_requests
+    if not due_s[-1]:  # recorded at one moment, which no clock can stretch: evenly then
+        due_s = [float(index) for index in range(num_requests)]
+    speed = due_s[-1] * rate_per_s / num_requests or 1.0
     arrivals = (
         Arrival(due / speed, _scaled(tokens[index]))
         for due, index in zip(due_s, chosen, strict=True)
