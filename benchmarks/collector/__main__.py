@@ -49,7 +49,7 @@ def main() -> int:
 def _bench(parent: Path | None, scale: float) -> Iterator[Bench]:
     with (
         TemporaryDirectory(dir=parent, prefix="longpole-bench-") as folder,
-        closing(Bench(Path(folder), scale, bars.say)) as bench,
+        closing(Bench(Path(folder), scale, say=bars.say)) as bench,
     ):
         yield bench
 
