@@ -4,6 +4,7 @@ A field that would change the answer and is not supported is refused by name, ne
 same field at a value that asks for nothing (``n: 1``) is fine.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -167,9 +168,9 @@ class _Generation(_Model):
         self._check_together(params)
         return params
 
+    @abstractmethod
     def _num_top(self) -> int | None:
         """Alternatives to list for each token; ``None``: no log-probabilities."""
-        raise NotImplementedError
 
     def _is_beam(self) -> bool:
         """The best of several without chance is a search."""
