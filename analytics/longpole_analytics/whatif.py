@@ -18,7 +18,7 @@ from longpole.vocab import Stage
 from longpole_analytics.tree import Tree
 
 
-class _Child(NamedTuple):
+class Child(NamedTuple):
     """A blocking child cut to its parent. ``base``: last end among the siblings it waited for."""
 
     start: int
@@ -97,7 +97,7 @@ def saved_side_by_side(tree: Tree, groups: Iterable[Collection[int]]) -> list[fl
         tree: a prepared trace with a root.
         groups: some blocking children of one node each.
     """
-    below = _cut(tree)
+    below = cut(tree)
     played = _played(tree, below)
     durations: dict[int, Any] = {node: child.end - child.start for node, child in played.items()}
     found = []
@@ -125,7 +125,7 @@ def slack(tree: Tree) -> dict[str, int]:
     if tree.root is None:
         return {}
     slacks[tree.root] = 0
-    below = _cut(tree)
+    below = cut(tree)
     for node in tree.order:
         children = below.get(node)
         if not children:
@@ -161,7 +161,7 @@ def _saved(
     """
     if tree.root is None:
         return 0.0
-    below = _cut(tree)
+    below = cut(tree)
     played = _played(tree, below)
     durations: dict[int, Any] = {}
     for node in reversed(tree.order):
@@ -172,17 +172,17 @@ def _saved(
     return tree.ends[tree.root] - tree.starts[tree.root] - durations[tree.root]
 
 
-def _played(tree: Tree, below: Mapping[int, Sequence[_Child]]) -> dict[int, _Child]:
+def _played(tree: Tree, below: Mapping[int, Sequence[Child]]) -> dict[int, Child]:
     """All that is waited for, by node, the root among it."""
     root = tree.order[0]
     played = {child.node: child for children in below.values() for child in children}
-    played[root] = _Child(tree.starts[root], tree.ends[root], tree.starts[root], root)
+    played[root] = Child(tree.starts[root], tree.ends[root], tree.starts[root], root)
     return played
 
 
 def _replayed(
-    span: _Child,
-    children: Sequence[_Child],
+    span: Child,
+    children: Sequence[Child],
     durations: Mapping[int, Any],
     pace: Any,
     larger: Callable[[Any, Any], Any],
@@ -215,11 +215,11 @@ def _replayed(
     return last + (span.end - base) * pace
 
 
-def _cut(tree: Tree) -> dict[int, list[_Child]]:
+def cut(tree: Tree) -> dict[int, list[Child]]:
     """The blocking children of each node, cut to it, by start; those without length are gone."""
     assert tree.root is not None  # noqa: S101 - callers have asked
     limits = {tree.root: (tree.starts[tree.root], tree.ends[tree.root])}
-    below: dict[int, list[_Child]] = {}
+    below: dict[int, list[Child]] = {}
     for node in tree.order:
         if node not in limits or not tree.blocking[node]:
             continue
@@ -235,7 +235,7 @@ def _cut(tree: Tree) -> dict[int, list[_Child]]:
     return below
 
 
-def _with_bases(inside: list[tuple[int, int, int]], parent_start: int) -> list[_Child]:
+def _with_bases(inside: list[tuple[int, int, int]], parent_start: int) -> list[Child]:
     by_end = sorted(end for _, end, _ in inside)
     children = []
     ended, base = 0, parent_start
@@ -243,5 +243,5 @@ def _with_bases(inside: list[tuple[int, int, int]], parent_start: int) -> list[_
         while by_end[ended] <= start:
             base = by_end[ended]
             ended += 1
-        children.append(_Child(start, end, base, node))
+        children.append(Child(start, end, base, node))
     return children

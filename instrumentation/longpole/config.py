@@ -133,7 +133,7 @@ def subtables(table: str, name: str, path: Path | None = None) -> dict[str, dict
     found = read_file(path or find_file()).get(table, {}).get(name, {})
     if not isinstance(found, dict) or not all(isinstance(part, dict) for part in found.values()):
         raise UsageError(f"[{table}] {name}: expected tables, as in [{table}.{name}.NAME]")
-    return {inner: _resolved(part, f"{table}.{name}.{inner}") for inner, part in found.items()}
+    return {inner: resolved(part, f"{table}.{name}.{inner}") for inner, part in found.items()}
 
 
 # --- references and secrets ---------------------------------------------------------------------
@@ -147,7 +147,7 @@ def _in_file(value: object, default: Scalar | None, table: str, key: str) -> Set
     return Setting(scalar, "file", _SECRET.search(key) is not None)
 
 
-def _resolved(table: dict[str, object], name: str) -> dict[str, object]:
+def resolved(table: dict[str, object], name: str) -> dict[str, object]:
     """A table with what its texts refer to, those in lists and in tables within it too."""
 
     def resolve(value: object, path: str, key: str) -> object:

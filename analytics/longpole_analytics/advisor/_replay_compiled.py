@@ -23,7 +23,7 @@ from longpole_analytics.advisor._replay import (
 from longpole_analytics.advisor._replay_each import INCOMPLETE
 from longpole_analytics.bulk.columns import FLAGS, STAGES, Answers, Columns, Facts, Times, flatten
 from longpole_analytics.bulk.compiled import ZERO, Records, jit
-from longpole_analytics.bulk.replaying import Room, _cut, _list_children, room_for
+from longpole_analytics.bulk.replaying import Room, cut, list_children, room_for
 from longpole_analytics.bulk.rolling import grow, read
 from longpole_analytics.bulk.rooms import MARKS, Calls, Desk
 from longpole_analytics.bulk.table import SEED, sort_rows
@@ -106,7 +106,7 @@ def measure_all(
             root = nodes[0].order
             lengths.wall_ns[trace] = nodes[root].end - nodes[root].start
             lengths.is_sound[trace] = not marks & _INCOMPLETE
-            _cut(num_nodes, nodes)
+            cut(num_nodes, nodes)
             _sum_parts(num_nodes, nodes, kinds, work)
             for node in range(num_nodes):
                 row = nodes[node].row
@@ -114,7 +114,7 @@ def measure_all(
                     continue
                 lengths.is_node[row] = True
                 if nodes[node].high >= nodes[node].low:
-                    num = _list_children(nodes, desk, room, node)
+                    num = list_children(nodes, desk, room, node)
                     lengths.own_ns[row] = _own(num, nodes, desk, node)
                     lengths.first_ns[row] = work.first[node]
                     lengths.decode_ns[row] = work.decode[node]
@@ -141,7 +141,7 @@ def _set_paces(
         if row >= 0:
             work.passed[node] = work.pace[node] = above * _left(length, less[row, WHOLE])
             if less[row, OWN] > 0:
-                num = _list_children(nodes, desk, room, node)
+                num = list_children(nodes, desk, room, node)
                 work.pace[node] *= _left(_own(num, nodes, desk, node), less[row, OWN])
         elif parent >= 0 and nodes[parent].row >= 0:
             owner = nodes[parent].row
@@ -165,7 +165,7 @@ def _length(
         if high < low:
             continue
         pace = work.pace[node]
-        num = _list_children(nodes, desk, room, node)
+        num = list_children(nodes, desk, room, node)
         ended = 0
         ready = last = 0.0
         base = latest = low
@@ -225,7 +225,7 @@ def replay_touched(
                 num_nodes, _ = grow(columns, high - low, spans, calls, nodes)
             if num_nodes > 0:
                 root = nodes[0].order
-                _cut(num_nodes, nodes)
+                cut(num_nodes, nodes)
                 _sum_parts(num_nodes, nodes, kinds, work)
                 _set_paces(num_nodes, nodes, desk, room, work, kinds, less)
                 length = _length(num_nodes, nodes, desk, room, work, leader)

@@ -21,7 +21,7 @@ from longpole_analytics.advisor._replay import (
 from longpole_analytics.bulk.each import records
 from longpole_analytics.stages import partition
 from longpole_analytics.tree import Tree
-from longpole_analytics.whatif import _Child, _cut
+from longpole_analytics.whatif import Child, cut
 
 INCOMPLETE = "incomplete_trace"
 
@@ -37,11 +37,11 @@ class _Plan:
             row_of.get(span.span_id, -2) if node < num_spans else -1
             for node, span in enumerate(tree.spans)
         ]
-        self.below = _cut(tree)
+        self.below = cut(tree)
         root = tree.order[0]
         start, end = tree.starts[root], tree.ends[root]
         self.played = {child.node: child for group in self.below.values() for child in group}
-        self.played[root] = _Child(start, end, start, root)
+        self.played[root] = Child(start, end, start, root)
 
     def length(self, node: int) -> int:
         return self.played[node].end - self.played[node].start

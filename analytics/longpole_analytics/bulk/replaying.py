@@ -95,7 +95,7 @@ def replay_all(
         if num_nodes > 0:
             root = nodes[0].order
             found.wall_ns[trace] = nodes[root].end - nodes[root].start
-            _cut(num_nodes, nodes)
+            cut(num_nodes, nodes)
             for k in range(len(questions.stage)):
                 stage, faster_by = questions.stage[k], questions.faster_by[k]
                 length = _replayed(num_nodes, nodes, desk, room, stage, faster_by)
@@ -104,7 +104,7 @@ def replay_all(
 
 
 @jit
-def _cut(num_nodes: int, nodes: Records) -> None:
+def cut(num_nodes: int, nodes: Records) -> None:
     """Cut what is waited for to its parent: [``low``, ``high``], empty of what is not played."""
     for node in range(num_nodes):
         nodes[node].low, nodes[node].high = 0, -1
@@ -134,7 +134,7 @@ def _replayed(
         if high < low:
             continue
         pace = 1.0 - (faster_by if nodes[node].stage == stage else 0.0)
-        num = _list_children(nodes, desk, room, node)
+        num = list_children(nodes, desk, room, node)
         ended = 0
         ready = last = 0.0
         base = latest = low
@@ -154,7 +154,7 @@ def _replayed(
 
 
 @jit
-def _list_children(nodes: Records, desk: Desk, room: Room, node: int) -> int:
+def list_children(nodes: Records, desk: Desk, room: Room, node: int) -> int:
     """The children that are played, by start in ``items`` and by end; how many there are."""
     num = ZERO
     child = nodes[node].head

@@ -100,7 +100,7 @@ def _rollback(table: object, checks: tuple[Check, ...]) -> Rollback:
     where = "[gate.rollback]"
     if not isinstance(table, dict):
         raise UsageError(f"{where}: expected a table with url")
-    options = _options(config._resolved(table, "gate.rollback"), _ROLLBACK, where)
+    options = _options(config.resolved(table, "gate.rollback"), _ROLLBACK, where)
     if not re.match(r"https?://[^/\s]", options["url"]):
         raise UsageError(f"{where} url: expected http://HOST or https://HOST")
     if options["confirmations"] < MIN_CONFIRMATIONS:
