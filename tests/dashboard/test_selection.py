@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longpole_dashboard.model.box import Box, read_box
-from longpole_dashboard.model.clock import Clock
+from longpole_dashboard.model.clock import Clock, axis
 from longpole_dashboard.model.heatmap import METRICS
 from longpole_dashboard.model.selection import (
     NAMES,
@@ -176,7 +176,8 @@ def test_ticks_stand_at_round_local_times_also_where_a_day_has_25_hours() -> Non
 @given(st.integers(0, NOW), st.integers(1, 400 * 24 * HOUR_NS))
 def test_there_are_few_ticks_and_all_within(start_ns: int, length_ns: int) -> None:
     at, labels = BERLIN.ticks(start_ns, start_ns + length_ns)
-    assert len(at) == len(labels) <= 11
+    assert 1 <= len(at) == len(labels) <= 11
+    assert axis(start_ns)[:19] <= at[0] <= at[-1] <= axis(start_ns + length_ns)
 
 
 def test_an_unknown_zone_is_shown_in_utc_and_says_so() -> None:

@@ -39,13 +39,16 @@ def heat_map(heat: Heat, box: Box | None, clock: Clock, *, is_dark: bool = False
     counts: list[list[int | None]] = [[None] * num_columns for _ in range(heat.num_rows)]
     for x, y, count in heat.cells:
         counts[y][x] = count
+    most = max((n for _, _, n in heat.cells), default=1)
     figure.add_heatmap(
         x=[axis(column_ns(heat, x)) for x in range(num_columns + 1)],
         y=[edge(heat, y) for y in range(heat.num_rows + 1)],
         z=[[None if n is None else log10(n) for n in row] for row in counts],
         text=[["" if n is None else text.counted(n, "workflow") for n in row] for row in counts],
         colorscale=[(place, colour) for place, colour in _scale(is_dark=is_dark)],
-        colorbar=_colour_bar(max((n for _, _, n in heat.cells), default=1)),
+        zmin=0,
+        zmax=log10(max(most, 2)),  # a scale without length cannot be drawn
+        colorbar=_colour_bar(most),
         hovertemplate=f"%{{text}}<br>{metric.label} %{{y:.3s}} {metric.unit}<extra></extra>",
         hoverongaps=False,
         xgap=0,
@@ -182,7 +185,7 @@ def _ticks(heat: Heat) -> dict[str, Any]:
     decades = range(floor(log10(low)), ceil(log10(high)) + 1)
     steps = (1, 2, 5) if len(decades) <= 5 else (1,)
     values = [step * 10.0**decade for decade in decades for step in steps]
-    shown = [value for value in values if low <= value <= high] or [low]
+    shown = [value for value in values if low <= value <= high] or [(low * high) ** 0.5]
     return {
         "tickvals": shown,
         "ticktext": [value_text(value, unit) for value in shown],

@@ -77,7 +77,7 @@ class Clock:
         return ns if 0 <= ns <= LAST_NS else None
 
     def ticks(self, start_ns: int, end_ns: int, most: int = 10) -> tuple[list[str], list[str]]:
-        """Positions (UTC, for the axis) and labels (this zone) of at most ``most`` round times."""
+        """Positions (UTC, for the axis) and labels (this zone) of 1 to ``most`` round times."""
         length_s = max(1, (end_ns - start_ns) // SECOND_NS)
         step = next((s for s in _STEPS_S if length_s // s < most), length_s // most + 1)
         grid = min(step, _GRID_S)
@@ -96,6 +96,9 @@ class Clock:
                 told = local.strftime("%b %d<br>%Y")
             labels.append(time_of_day if day == f"{local:%F}" and step < _DAY_S else told)
             day = f"{local:%F}"
+        if not at:  # too short for a round second: an axis without a label cannot be drawn
+            middle_ns = (start_ns + end_ns) // 2
+            return [axis(middle_ns)], [f"{self._at(middle_ns):%H:%M:%S<br>%b %d, %Y}"]
         return at, labels
 
     def _at(self, ns: int) -> datetime:
