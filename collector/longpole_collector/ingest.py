@@ -12,10 +12,10 @@ then the doors say 503.
 import asyncio
 import logging
 import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from math import inf
 from pathlib import Path
 from threading import Event, Thread
@@ -24,12 +24,14 @@ from typing import Final, NamedTuple, TypeVar
 import duckdb
 import numpy as np
 
-from longpole.errors import BadInput, StoreBusy
+from longpole.errors import StoreBusy
 from longpole_collector import bulk
 from longpole_collector.batch import Batches, Budget, GroupCommit, Item
 from longpole_collector.decode import Compression, Format, Received, check, inflate
 from longpole_collector.decode.logs import parse_logs
 from longpole_collector.pressure import Pressure
+from longpole_collector.replay import Lost, replay
+from longpole_collector.stores.guard import first_line
 from longpole_collector.wal import Frame, Position, Signal, Wal
 from longpole_collector.writer import Writer
 
@@ -50,7 +52,6 @@ _SAVE_S: Final = 20.0
 _SPAN_BYTES: Final = 1000
 """Room on the disk that an unsaved span may need."""
 _INLINE_BYTES: Final = 512 << 10
-_REPLAY_SPANS: Final = 65_536
 _COLD_SPANS: Final = 4096
 """A batch while the compiled decoder is being loaded: a moment later one is read much faster."""
 _RETRY_S: Final = 1.0
@@ -113,6 +114,7 @@ class Ingest:
         self._folder = folder
         self._saved = self._stored
         self._is_whole = False
+        self._caught_up: Position | None = None
         self._is_stuck = False
         self._wal = Wal(folder / WAL_FOLDER, self._stored)
         self._batches = Batches(_BATCH_AGE_S, _LOADED_AGE_S, BATCH_SPANS)
@@ -251,17 +253,23 @@ class Ingest:
             _Stopped: the collector closes first.
         """
         wait_s = _RETRY_S
+        is_short = False
         while True:
             try:
-                if not self._is_whole:
-                    self._catch_up()
-                result = step()
+                with self._writer.alone() if is_short else nullcontext():
+                    if not self._is_whole:
+                        self._catch_up()
+                    result = step()
             except Exception as error:
+                if self._is_closing:
+                    raise _Stopped from error
+                if not is_short and _is_memory(error):
+                    _log.warning("memory is short, queries make room: %s", first_line(error))
+                    is_short = True
+                    continue
                 message = "the store fails, trying again (all is in the log): %s"
                 _log.error(message, error, exc_info=not self._is_stuck)
                 self._is_stuck = True
-                if self._is_closing:
-                    raise _Stopped from error
                 time.sleep(wait_s)
                 wait_s = min(2 * wait_s, _MAX_RETRY_S)
             else:
@@ -271,10 +279,14 @@ class Ingest:
     def _catch_up(self) -> None:
         """Read from the log what the store has not, or has lost with a save that failed."""
         if self._is_ready.is_set():
-            replay(self._wal, self._writer, self._stored, self._saved)
+            lost = Lost(self._caught_up or self._saved, self._stored, self._note_caught_up)
+            replay(self._wal, self._writer, lost)
         else:
             self._stored = self._saved = replay(self._wal, self._writer)
         self._is_whole = True
+
+    def _note_caught_up(self, place: Position) -> None:
+        self._caught_up = place
 
     def _store(self, batch: Sequence[Item]) -> None:
         traces = [item.received for item in batch if item.signal is Signal.TRACES]
@@ -310,7 +322,7 @@ class Ingest:
                 num = _MANY_TRACES if is_late else _SETTLE_TRACES
                 since_s = time.thread_time()
                 for_s = _FAREWELL_S if everything else inf
-                waiting = self._writer.settle(num, everything=everything, for_s=for_s)
+                waiting = self._roll_up(num, everything=everything, for_s=for_s)
                 self._pressure.leave_out(time.thread_time() - since_s)
                 self._is_changed |= waiting != before
                 is_done = waiting in (0, before) or everything or not self._batches.is_empty()
@@ -319,6 +331,13 @@ class Ingest:
         except duckdb.Error as error:  # the traces stay dirty, also over a restart
             _log.error("cannot store roll-ups: %s", error)
             return 1
+
+    def _roll_up(self, num: int, *, everything: bool, for_s: float) -> int:
+        try:
+            return self._writer.settle(num, everything=everything, for_s=for_s)
+        except duckdb.OutOfMemoryException:
+            with self._writer.alone():
+                return self._writer.settle(num, everything=everything, for_s=for_s)
 
     def _is_save_due(self) -> bool:
         """Whether what is not saved is old, or fills the memory."""
@@ -337,7 +356,7 @@ class Ingest:
         if shutil.disk_usage(self._folder).free < num_spans * _SPAN_BYTES:
             _log.error("no room to save %d spans: they stay in the log", num_spans)
             return
-        self._is_whole = False
+        self._is_whole, self._caught_up = False, None
         try:
             self._writer.save()
         except duckdb.Error as error:
@@ -348,48 +367,6 @@ class Ingest:
         self._is_changed = False
 
 
-def replay(
-    wal: Wal, writer: Writer, until: Position | None = None, since: Position | None = None
-) -> Position:
-    """Bring what the log has and the store has not into the store; returns the place reached.
-
-    What is in the log has passed the door's limits, whatever they were then.
-
-    Args:
-        wal: the log.
-        writer: the way into the store.
-        until: the place to stop at, while more is being written; nothing is saved then.
-        since: the place to begin at, if the store may say it is further than all its files are.
-    """
-    save = writer.save if until is None else None
-    stored = writer.stored()
-    if since is not None:
-        stored = min(stored, since)
-    traces: list[Received] = []
-    num_frames = num_spans = 0
-    for position, frame in wal.replay(stored, until):
-        stored = position
-        num_frames += 1
-        try:
-            if frame is None:
-                raise BadInput("damaged")
-            plain = inflate(frame.body, frame.compression, sys.maxsize)
-            received = Received(plain, frame.format, frame.received_ns)
-            if frame.signal is Signal.LOGS:
-                writer.write_events([received])
-            else:
-                num_spans += check(plain, frame.format, None).num_spans
-                traces.append(received)
-        except BadInput as error:
-            writer.health.add("log_frames_damaged")
-            _log.warning("log at %d:%d: %s", *position, error)
-        if num_spans >= _REPLAY_SPANS:
-            writer.write(writer.read(traces), stored, save)
-            traces, num_spans = [], 0
-    if num_frames:
-        writer.write(writer.read(traces), stored, save)
-        if until is None:
-            writer.save()
-            wal.forget(stored)
-        _log.info("read %d requests back from the log", num_frames)
-    return stored
+def _is_memory(error: Exception) -> bool:
+    """Whether the database had not enough memory."""
+    return isinstance(error.__cause__ or error, duckdb.OutOfMemoryException)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from longpole_collector.content import Scrubber, policy_of
 from longpole_collector.health import Health
-from longpole_collector.ingest import WAL_FOLDER, replay
+from longpole_collector.ingest import WAL_FOLDER
+from longpole_collector.replay import replay
 from longpole_collector.rollup import load_rollup
 from longpole_collector.stores.days import files_of
 from longpole_collector.stores.duckdb import DuckStore

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from math import inf
 from time import monotonic, time_ns
 from typing import Any, Final
@@ -82,6 +83,10 @@ class Writer:
         """Bring the store to disk: what the log has up to :meth:`stored` is no longer needed."""
         self._store.save()
 
+    def alone(self) -> AbstractContextManager[None]:
+        """With all of the store's memory: queries are set aside meanwhile."""
+        return self._store.alone()
+
     def num_unsaved(self) -> int:
         """Spans stored since."""
         return self._store.num_unsaved()
@@ -109,7 +114,12 @@ class Writer:
         return self.write(to_arrow(SPANS, spans))
 
     def write(
-        self, rows: pa.Table, stored: Position | None = None, full: Full | None = None
+        self,
+        rows: pa.Table,
+        stored: Position | None = None,
+        full: Full | None = None,
+        *,
+        is_again: bool = False,
     ) -> int:
         """Store rows and mark their traces; returns how many were new.
 
@@ -119,6 +129,7 @@ class Writer:
             rows: columns of the span table.
             stored: place in the write-ahead log that is reached with them.
             full: called when it is the best time to save, perhaps between two of the rows.
+            is_again: they were written before and lost by a save that failed: not counted again.
 
         Raises:
             duckdb.Error: the disk or memory refused, or the store is broken; the same call again
@@ -126,6 +137,8 @@ class Writer:
         """
         new = self._insert(rows, stored, full)
         self._settler.mark(new)
+        if is_again:
+            return int(new.num_rows)
         self.health.add("spans_stored", num=new.num_rows)
         ended = pc.coalesce(new["end_ns"], new["start_ns"])
         self.health.add("spans_late", num=num_late(ended, new["received_ns"]))

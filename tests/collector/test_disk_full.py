@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from longpole_collector.decode import Compression, Format, Received
-from longpole_collector.ingest import replay
+from longpole_collector.replay import Lost, replay
 from longpole_collector.stores import open_reader
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.schema import SPANS, to_arrow
@@ -112,8 +112,12 @@ def test_a_save_that_fails_loses_nothing_that_is_in_the_log(otlp, small_disk, tm
         writer.save()
     assert num_stored(store) == 400  # as it was when last saved
     assert store.stored() == ends[1]
-    assert replay(wal, writer, until=ends[3]) == ends[3]
+    reached: list[Position] = []
+    assert replay(wal, writer, Lost(ends[1], ends[3], reached.append)) == ends[3]
     assert num_stored(store) == 800
+    assert reached == [ends[3]]
+    assert writer.health.total("spans_stored") == 800  # what was lost and read back counts once
+    assert writer.health.total("spans_duplicate") == 0
     filler.unlink()
     store_some(writer, 4, 6)
     writer.save()

@@ -10,10 +10,10 @@ the log is replayed from there, nothing twice and nothing left out.
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from threading import Event, RLock, Timer
-from time import sleep, time_ns
+from threading import RLock
+from time import time_ns
 from typing import Any, Final
 
 import duckdb
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longpole.errors import BadInput, Unreachable
+from longpole.errors import BadInput, LongpoleError, StoreBusy, Unreachable
 from longpole.vocab import Span
 from longpole_collector.pricing import Price, configured
 from longpole_collector.stores.base import Params, Stream
@@ -30,6 +30,7 @@ from longpole_collector.stores.days import ROW_GROUP, Day, Days
 from longpole_collector.stores.guard import check, first_line
 from longpole_collector.stores.migrations import SINGLE_FILE, adopt, note, noted, widen
 from longpole_collector.stores.parts import Parts, search
+from longpole_collector.stores.readers import Readers, Turn
 from longpole_collector.stores.schema import SPANS, TRACE_HI, TRACE_LO, matching, to_arrow
 from longpole_collector.stores.stale import mark
 from longpole_collector.stores.views import script, views
@@ -41,6 +42,8 @@ _MAX_RESULT_BYTES: Final = 512 << 20
 _MAX_UNSAVED_TRACES: Final = 2 * ROW_GROUP
 """Each takes 0.7 kB of memory until it is saved."""
 _BROKEN: Final = (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException)
+_BROKEN_TEXTS: Final = ("IO Error", "INTERNAL Error", "Serialization Error")
+"""The same, where they come through Arrow."""
 
 
 class DuckStore:
@@ -79,7 +82,7 @@ class DuckStore:
         self._limits = limits or Limits()
         self._is_closed = False
         self._write_lock = RLock()
-        self._reading: set[duckdb.DuckDBPyConnection] = set()
+        self._readers = Readers(self._limits.timeout_s)
         self._lock = None if folder is None else hold(folder, is_read_only=is_read_only)
         self._connection = connect(folder, self._limits, self.price)
         try:
@@ -105,55 +108,43 @@ class DuckStore:
     def stream(self, query: str, params: Params = ()) -> Iterator[Stream]:
         """The answer batch by batch, under the same limits; errors may come at any batch.
 
+        A query that had to make room for storing before its answer began is run again.
+
         Raises:
             BadInput, Unreachable: as :meth:`sql`.
+            StoreBusy: storing needed the memory meanwhile.
         """
-        cursor = self.cursor()
-        self._reading.add(cursor)
-        has_expired = Event()
-
-        def expire() -> None:
-            has_expired.set()
-            with suppress(duckdb.Error):  # it has just finished
-                cursor.interrupt()
-
-        timer = Timer(self._limits.timeout_s, expire)
-        timer.daemon = True
-        try:
-            timer.start()
-            reader = self._asked(cursor, query, params).to_arrow_reader(_BATCH_ROWS)
-            schema = plain_schema(reader.schema)
-            yield Stream(schema, self._bounded(reader, schema))
-        except duckdb.Error as error:
-            if has_expired.is_set():
-                limit = f"{self._limits.timeout_s:g} s (query_timeout_s)"
-                raise BadInput(f"the query took longer than {limit}") from error
-            if isinstance(error, _BROKEN) and self._quarantine():
-                broken = ", ".join(sorted(self.days.broken))
-                message = f"{broken} cannot be read and is left out from now on: ask again"
-                raise BadInput(message) from error
-            raise BadInput(first_line(error)) from error
-        finally:
-            timer.cancel()
-            cursor.close()
-            self._reading.discard(cursor)
+        has_begun = False
+        while not has_begun:
+            with self._readers.turn(self.cursor()) as turn:
+                try:
+                    reader = self._asked(turn.cursor, query, params).to_arrow_reader(_BATCH_ROWS)
+                    has_begun = True
+                    schema = plain_schema(reader.schema)
+                    yield Stream(schema, self._bounded(reader, schema, turn))
+                except duckdb.Error as error:
+                    if has_begun or not turn.is_aside:
+                        raise self._told(error, turn) from error
 
     def close(self) -> None:
         """Write everything out, stop queries, let go of the files; twice is fine."""
         if not self._is_closed:
             self._save_last()
             self._is_closed = True
-            while self._reading:
-                for cursor in tuple(self._reading):
-                    with suppress(duckdb.Error):  # it has just finished
-                        cursor.interrupt()
-                sleep(0.01)
+            self._readers.end()
             self._writer.close()
             self._let_go()
 
-    def _bounded(self, reader: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _bounded(self, reader: Any, schema: pa.Schema, turn: Turn) -> Iterator[pa.RecordBatch]:
         num_rows = num_bytes = 0
-        for batch in reader:
+        batches = iter(reader)
+        while True:
+            try:
+                batch = next(batches, None)
+            except OSError as error:  # what the database raises comes through Arrow like this
+                raise self._told(error, turn) from error
+            if batch is None:
+                return
             num_rows += batch.num_rows
             num_bytes += batch.nbytes
             if num_rows > self._limits.max_rows:
@@ -183,6 +174,19 @@ class DuckStore:
                 cursor.execute("ROLLBACK")
             cursor.execute("BEGIN TRANSACTION READ ONLY")
             return cursor.sql(query, params=given or None)
+
+    def _told(self, error: Exception, turn: Turn) -> LongpoleError:
+        """What a reader is told of an error of the database."""
+        if turn.is_aside:
+            return StoreBusy("spans wait to be stored and needed the memory: try again")
+        if turn.has_expired:
+            limit = f"{self._limits.timeout_s:g} s (query_timeout_s)"
+            return BadInput(f"the query took longer than {limit}")
+        is_broken = isinstance(error, _BROKEN) or str(error).startswith(_BROKEN_TEXTS)
+        if is_broken and self._quarantine():
+            broken = ", ".join(sorted(self.days.broken))
+            return BadInput(f"{broken} cannot be read and is left out from now on: ask again")
+        return BadInput(first_line(error))
 
     def _is_settled(self, hi: int, lo: int) -> bool:
         return self.is_settled(hi, lo)
@@ -334,6 +338,10 @@ class DuckStore:
         """The writing cursor, alone, with Arrow tables under these names."""
         with self._write_lock, registered(self._open_writer(), **tables) as writer:
             yield writer
+
+    def alone(self) -> AbstractContextManager[None]:
+        """With all of the database's memory for writing: queries are set aside meanwhile."""
+        return self._readers.aside()
 
     @contextmanager
     def exclusive(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -1,0 +1,93 @@
+"""The queries that run on one database: bounded in time, aside while storing needs the memory."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Timer
+from time import monotonic, sleep
+from typing import Final
+
+import duckdb
+
+from longpole.errors import StoreBusy
+
+_POLL_S: Final = 0.01
+_ASIDE_S: Final = 5.0
+"""So long at most until the others are gone: one whose reader fetches slowly keeps what it has."""
+
+
+class Turn:
+    """One query.
+
+    Attributes:
+        cursor: what it runs on.
+        has_expired: whether it was broken off for taking too long.
+        is_aside: whether it was broken off because storing needed the memory.
+    """
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self.cursor = cursor
+        self.has_expired = self.is_aside = False
+
+    def expire(self) -> None:
+        """Break it off: its time is over."""
+        self.has_expired = True
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Break it off, unless it has just finished."""
+        with suppress(duckdb.Error):
+            self.cursor.interrupt()
+
+
+class Readers:
+    """Knows every query that runs; usable from any thread."""
+
+    def __init__(self, timeout_s: float) -> None:
+        """``timeout_s`` bounds each."""
+        self.timeout_s = timeout_s
+        self._running: set[Turn] = set()
+        self._has_room = Event()
+        self._has_room.set()
+
+    @contextmanager
+    def turn(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[Turn]:
+        """Run a query of this cursor, which is closed at the end.
+
+        Raises:
+            StoreBusy: storing needs the memory for as long as a query may take.
+        """
+        turn = Turn(cursor)
+        timer = Timer(self.timeout_s, turn.expire)
+        timer.daemon = True
+        try:
+            if not self._has_room.wait(self.timeout_s):
+                raise StoreBusy("spans wait to be stored and need the memory: try again")
+            self._running.add(turn)
+            timer.start()
+            yield turn
+        finally:
+            timer.cancel()
+            cursor.close()
+            self._running.discard(turn)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Break off what runs; what comes waits until this is over."""
+        self._has_room.clear()
+        try:
+            end_s = monotonic() + _ASIDE_S
+            while self._running and monotonic() < end_s:
+                for turn in tuple(self._running):
+                    turn.is_aside = True
+                    turn.interrupt()
+                sleep(_POLL_S)
+            yield
+        finally:
+            self._has_room.set()
+
+    def end(self) -> None:
+        """Break off what runs, until nothing does."""
+        while self._running:
+            for turn in tuple(self._running):
+                turn.interrupt()
+            sleep(_POLL_S)

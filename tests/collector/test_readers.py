@@ -1,0 +1,77 @@
+"""Storing goes before reading: when it needs the memory, queries make room and come again."""
+
+from threading import Event, Thread
+from time import sleep
+
+import pytest
+
+from longpole.errors import BadInput, StoreBusy
+from longpole_collector.stores.connection import Limits
+from longpole_collector.stores.duckdb import DuckStore
+
+LONG = "SELECT count(*) AS n FROM range(20000000) a, range(3) b"
+"""Begins to answer when it is done."""
+MANY = "SELECT i FROM range(1000000) AS many(i)"
+"""Begins to answer at once."""
+
+
+@pytest.fixture
+def store():
+    store = DuckStore(limits=Limits(max_rows=2_000_000))
+    yield store
+    store.close()
+
+
+def test_a_query_that_makes_room_is_run_again_and_answers_in_full(store):
+    answers: list[int] = []
+    is_running = Event()
+    asked = store._asked
+
+    def told(*args):
+        is_running.set()
+        return asked(*args)
+
+    store._asked = told
+    reader = Thread(target=lambda: answers.append(store.sql(LONG)["n"][0].as_py()))
+    reader.start()
+    assert is_running.wait(30)
+    with store.alone():
+        is_running.clear()
+        late = Thread(target=lambda: answers.append(store.sql("SELECT 7 AS n")["n"][0].as_py()))
+        late.start()
+        late.join(0.2)
+        assert answers in ([], [60_000_000])  # nobody reads, unless it was done before
+        with store.writing() as writer:
+            assert writer.sql("SELECT 1").fetchall() == [(1,)]
+    reader.join(60)
+    late.join(60)
+    assert sorted(answers) == [7, 60_000_000]
+
+
+def test_an_answer_that_has_begun_is_broken_off_and_says_come_again(store):
+    with store.stream(MANY) as stream:
+        next(stream.batches)
+        with store.alone():
+            pass
+        with pytest.raises(StoreBusy, match="try again"):
+            for _ in stream.batches:
+                pass
+    assert store.sql("SELECT 7 AS n")["n"][0].as_py() == 7
+
+
+def test_an_answer_that_takes_too_long_says_so_also_after_its_begin():
+    store = DuckStore(limits=Limits(max_rows=2_000_000, timeout_s=0.2))
+    with store.stream(MANY) as stream:
+        next(stream.batches)
+        sleep(0.6)
+        with pytest.raises(BadInput, match="query_timeout_s"):
+            for _ in stream.batches:
+                pass
+    store.close()
+
+
+def test_who_waits_too_long_for_room_is_told_to_come_again():
+    store = DuckStore(limits=Limits(timeout_s=0.2))
+    with store.alone(), pytest.raises(StoreBusy, match="need the memory"):
+        store.sql("SELECT 1")
+    store.close()
