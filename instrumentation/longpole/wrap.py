@@ -4,6 +4,8 @@ Only the instance is touched: its methods are shadowed by instance attributes an
 gets two hooks, so ``unwrap`` leaves no trace. Whatever is unknown is left alone, with a warning.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 from collections.abc import Callable
@@ -11,12 +13,13 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from longpole import emit, health, imports, providers
 from longpole.errors import UsageError
-from longpole.measure import measured
-from longpole.providers.base import Provider
+
+if TYPE_CHECKING:
+    from longpole.providers.base import Provider
 
 T = TypeVar("T")
 Undo = list[Callable[[], None]]
@@ -131,6 +134,8 @@ def _provider_of(client: Any) -> Provider | None:
 
 
 def _load(name: str) -> Provider:
+    from longpole.providers.base import Provider  # what calls need comes with the first client
+
     found = import_module(f"{providers.__name__}.{name}").PROVIDER
     if not isinstance(found, Provider):
         raise TypeError(f"providers/{name}.py defines no PROVIDER")
@@ -165,6 +170,8 @@ def _is_installed(package: str) -> bool:
 
 
 def _patch(client: Any, provider: Provider, undo: Undo) -> None:
+    from longpole.measure import measured
+
     for method in provider.methods:
         *path, name = method.path.split(".")
         owner = client
