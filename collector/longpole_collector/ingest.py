@@ -297,7 +297,7 @@ class Ingest:
         def write() -> None:
             if logs:
                 self._writer.write_events(logs)
-            self._writer.write(rows, batch[-1].position, self._save)
+            self._writer.write(rows, batch[-1].position, self._save_in_passing)
 
         self._insist(write)
         self._stored = batch[-1].position
@@ -345,26 +345,38 @@ class Ingest:
         is_unsaved = self._is_changed or self._writer.num_unsaved() > 0
         return (is_long and is_unsaved) or self._writer.is_heavy()
 
-    def _save(self) -> None:
-        """Bring the store to disk, if there is room.
+    def _save(self, *, at_once: bool = True) -> None:
+        """Bring the store to disk, if there is room and no query is in the way.
+
+        Args:
+            at_once: queries make room.
 
         Raises:
             _Unsaved: the disk refused; the store has lost what was not saved.
         """
-        self._saved_s = time.monotonic()
+        if at_once:
+            self._saved_s = time.monotonic()
         num_spans = self._writer.num_unsaved()
         if shutil.disk_usage(self._folder).free < num_spans * _SPAN_BYTES:
             _log.error("no room to save %d spans: they stay in the log", num_spans)
             return
-        self._is_whole, self._caught_up = False, None
         try:
-            self._writer.save()
+            self._writer.save(at_once=at_once)
+        except StoreBusy as error:
+            if at_once:
+                _log.warning("%d spans stay in the log for now: %s", num_spans, error)
+            return
         except duckdb.Error as error:
+            self._is_whole, self._caught_up = False, None
             raise _Unsaved(str(error)) from error
-        self._is_whole = True
+        self._saved_s = time.monotonic()
         self._saved = self._stored
         self._wal.forget(self._saved)
         self._is_changed = False
+
+    def _save_in_passing(self) -> None:
+        """Save now that it writes the least, unless a query is in the way."""
+        self._save(at_once=False)
 
 
 def _is_memory(error: Exception) -> bool:

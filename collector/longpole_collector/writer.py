@@ -79,9 +79,14 @@ class Writer:
         self.health.gauge("dirty_traces", self._settler.num_dirty)
         self.health.gauge("pending_events", self._events.num_waiting)
 
-    def save(self) -> None:
-        """Bring the store to disk: what the log has up to :meth:`stored` is no longer needed."""
-        self._store.save()
+    def save(self, *, at_once: bool = True) -> None:
+        """Bring the store to disk: what the log has up to :meth:`stored` is no longer needed.
+
+        Raises:
+            StoreBusy, duckdb.Error: as :meth:`DuckStore.save
+                <longpole_collector.stores.duckdb.DuckStore.save>`.
+        """
+        self._store.save(at_once=at_once)
 
     def alone(self) -> AbstractContextManager[None]:
         """With all of the store's memory: queries are set aside meanwhile."""

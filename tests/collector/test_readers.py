@@ -8,6 +8,8 @@ import pytest
 from longpole.errors import BadInput, StoreBusy
 from longpole_collector.stores.connection import Limits
 from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.stores.schema import SPANS
+from longpole_collector.writer import Writer
 
 LONG = "SELECT count(*) AS n FROM range(20000000) a, range(3) b"
 """Begins to answer when it is done."""
@@ -48,7 +50,8 @@ def test_a_query_that_makes_room_is_run_again_and_answers_in_full(store):
     assert sorted(answers) == [7, 60_000_000]
 
 
-def test_an_answer_that_has_begun_is_broken_off_and_says_come_again(store):
+def test_an_answer_that_has_begun_is_broken_off_and_says_come_again(store, monkeypatch):
+    monkeypatch.setattr("longpole_collector.stores.readers._ASIDE_S", 0.2)
     with store.stream(MANY) as stream:
         next(stream.batches)
         with store.alone():
@@ -74,4 +77,44 @@ def test_who_waits_too_long_for_room_is_told_to_come_again():
     store = DuckStore(limits=Limits(timeout_s=0.2))
     with store.alone(), pytest.raises(StoreBusy, match="need the memory"):
         store.sql("SELECT 1")
+    store.close()
+
+
+def settled_anew(store, otlp):
+    """One span more, and another changed, as when a call turns out to be told of twice."""
+    Writer(store, None).write_spans(otlp.canonical(otlp.span()))
+    day = store.latest_day()
+    with store.transaction(day) as writer:
+        writer.execute(f"UPDATE {day.catalog}.{SPANS.name} SET call_role = 1 - call_role")
+
+
+def test_a_query_that_sees_what_was_changed_does_not_cost_what_is_not_saved(otlp, tmp_path):
+    store = DuckStore(tmp_path / "db", limits=Limits(max_rows=2_000_000))
+    settled_anew(store, otlp)
+    store.save()
+    with store.stream(f"SELECT many.i, s.trace_id FROM ({MANY}) many, spans s") as stream:
+        next(stream.batches)
+        settled_anew(store, otlp)
+        with pytest.raises(StoreBusy, match="in the way"):
+            store.save(at_once=False)
+        assert store.num_unsaved() == 1
+    store.save(at_once=False)
+    assert store.num_unsaved() == 0
+    assert store.sql("SELECT count(*) AS n FROM spans")["n"][0].as_py() == 2
+    store.close()
+
+
+def test_a_save_that_cannot_wait_sets_a_query_aside(otlp, tmp_path):
+    store = DuckStore(tmp_path / "db", limits=Limits(max_rows=2_000_000))
+    settled_anew(store, otlp)
+    store.save()
+    with store.stream(f"SELECT many.i, s.trace_id FROM ({MANY}) many, spans s") as stream:
+        next(stream.batches)
+        settled_anew(store, otlp)
+        saving = Thread(target=store.save)
+        saving.start()
+        with pytest.raises(StoreBusy, match="try again"):
+            [sleep(0.05) for _ in stream.batches]
+    saving.join(60)
+    assert store.num_unsaved() == 0
     store.close()

@@ -183,16 +183,11 @@ class Days:
         """Bring a file to disk.
 
         Raises:
+            duckdb.TransactionException: a query still sees what was deleted or replaced since;
+                nothing has happened.
             duckdb.Error: it cannot be.
         """
-        for left in reversed(range(_TRIES)):
-            try:
-                self._connection.execute(f"CHECKPOINT {day.catalog}")
-                break
-            except duckdb.TransactionException:  # a query is just beginning
-                if not left:
-                    raise
-                sleep(_PAUSE_S / 10)
+        self._connection.execute(f"CHECKPOINT {day.catalog}")
         day.saved_generation = day.generation
         day.num_unsaved = day.num_unsaved_traces = 0
 

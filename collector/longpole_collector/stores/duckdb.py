@@ -10,11 +10,12 @@ the log is replayed from there, nothing twice and nothing left out.
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from time import time_ns
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import numpy as np
@@ -30,7 +31,7 @@ from longpole_collector.stores.days import ROW_GROUP, Day, Days
 from longpole_collector.stores.guard import check, first_line
 from longpole_collector.stores.migrations import SINGLE_FILE, adopt, note, noted, widen
 from longpole_collector.stores.parts import Parts, search
-from longpole_collector.stores.readers import Readers, Turn
+from longpole_collector.stores.readers import Readers, Turn, bounded
 from longpole_collector.stores.schema import SPANS, TRACE_HI, TRACE_LO, matching, to_arrow
 from longpole_collector.stores.stale import mark
 from longpole_collector.stores.views import script, views
@@ -38,9 +39,9 @@ from longpole_collector.wal import Position
 
 _log = logging.getLogger("longpole.collector.store")
 _BATCH_ROWS: Final = 10_000
-_MAX_RESULT_BYTES: Final = 512 << 20
 _MAX_UNSAVED_TRACES: Final = 2 * ROW_GROUP
 """Each takes 0.7 kB of memory until it is saved."""
+_PATIENCE_S: Final = 1.0
 _BROKEN: Final = (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException)
 _BROKEN_TEXTS: Final = ("IO Error", "INTERNAL Error", "Serialization Error")
 """The same, where they come through Arrow."""
@@ -114,17 +115,18 @@ class DuckStore:
             BadInput, Unreachable: as :meth:`sql`.
             StoreBusy: storing needed the memory meanwhile.
         """
-        has_begun = False
-        while not has_begun:
+        reader: pa.RecordBatchReader | None = None
+        while reader is None:
             with self._readers.turn(self.cursor()) as turn:
                 try:
                     reader = self._asked(turn.cursor, query, params).to_arrow_reader(_BATCH_ROWS)
-                    has_begun = True
-                    schema = plain_schema(reader.schema)
-                    yield Stream(schema, self._bounded(reader, schema, turn))
+                    with closing(reader):  # what it has not given yet holds up saving
+                        schema = plain_schema(reader.schema)
+                        told = partial(self._told, turn)
+                        yield Stream(schema, bounded(reader, schema, self._limits, told))
                 except duckdb.Error as error:
-                    if has_begun or not turn.is_aside:
-                        raise self._told(error, turn) from error
+                    if reader is not None or not turn.is_aside:
+                        raise self._told(turn, error) from error
 
     def close(self) -> None:
         """Write everything out, stop queries, let go of the files; twice is fine."""
@@ -134,30 +136,6 @@ class DuckStore:
             self._readers.end()
             self._writer.close()
             self._let_go()
-
-    def _bounded(self, reader: Any, schema: pa.Schema, turn: Turn) -> Iterator[pa.RecordBatch]:
-        num_rows = num_bytes = 0
-        batches = iter(reader)
-        while True:
-            try:
-                batch = next(batches, None)
-            except OSError as error:  # what the database raises comes through Arrow like this
-                raise self._told(error, turn) from error
-            if batch is None:
-                return
-            num_rows += batch.num_rows
-            num_bytes += batch.nbytes
-            if num_rows > self._limits.max_rows:
-                raise BadInput(
-                    f"more than {self._limits.max_rows} rows (query_rows): "
-                    "aggregate, or narrow the query with WHERE or LIMIT"
-                )
-            if num_bytes > _MAX_RESULT_BYTES:
-                raise BadInput(f"the result is larger than {_MAX_RESULT_BYTES >> 20} MiB")
-            try:
-                yield batch.cast(schema)
-            except pa.ArrowInvalid as error:
-                raise BadInput(f"a sum beyond 64 bits: cast it to DOUBLE ({error})") from error
 
     def _asked(
         self, cursor: duckdb.DuckDBPyConnection, query: str, params: Params
@@ -175,7 +153,7 @@ class DuckStore:
             cursor.execute("BEGIN TRANSACTION READ ONLY")
             return cursor.sql(query, params=given or None)
 
-    def _told(self, error: Exception, turn: Turn) -> LongpoleError:
+    def _told(self, turn: Turn, error: Exception) -> LongpoleError:
         """What a reader is told of an error of the database."""
         if turn.is_aside:
             return StoreBusy("spans wait to be stored and needed the memory: try again")
@@ -195,7 +173,7 @@ class DuckStore:
         try:
             if not self._is_read_only:
                 self.save()
-        except duckdb.Error as error:  # the log has what it has
+        except (duckdb.Error, StoreBusy) as error:  # the log has what it has
             _log.error("the store cannot be saved: %s", error)
 
     def _let_go(self) -> None:
@@ -244,13 +222,17 @@ class DuckStore:
                 if left.num_rows == 0:
                     return new
 
-    def save(self) -> None:
+    def save(self, *, at_once: bool = True) -> None:
         """Bring what was written to disk; until then it is lost when the process dies.
+
+        A query that began before a roll-up was replaced is in the way. ``at_once`` gives such
+        queries a second, then sets them aside.
 
         The place reached in the log is told by the last of several files alone, so after a crash
         in between the log is read from an earlier place, which stores nothing twice.
 
         Raises:
+            StoreBusy: queries are in the way. The store has what it had, unsaved.
             duckdb.Error: the disk refused. The store is as it was when last saved.
         """
         with self._write_lock:
@@ -262,7 +244,9 @@ class DuckStore:
                     self._note_place(day, place if day is unsaved[-1] else self._saved_place)
             for number, day in enumerate(unsaved):
                 try:
-                    self.days.save(day)
+                    self._save(day, at_once=at_once)
+                except duckdb.TransactionException as error:
+                    raise StoreBusy("queries are in the way of saving: try again") from error
                 except duckdb.Error:
                     # the later ones too: they hold places in the log beyond what this one has lost,
                     # and letting go of a file may save it
@@ -272,6 +256,15 @@ class DuckStore:
                     self.days.reopen(unsaved[number:])
                     raise
             self._saved_place = place
+
+    def _save(self, day: Day, *, at_once: bool) -> None:
+        try:
+            self.days.save(day)
+        except duckdb.TransactionException:
+            if not at_once:
+                raise
+            with self._readers.aside(_PATIENCE_S):
+                self.days.save(day)
 
     def num_unsaved(self) -> int:
         """Spans that are lost if the process dies now."""
@@ -339,9 +332,11 @@ class DuckStore:
         with self._write_lock, registered(self._open_writer(), **tables) as writer:
             yield writer
 
-    def alone(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def alone(self) -> Iterator[None]:
         """With all of the database's memory for writing: queries are set aside meanwhile."""
-        return self._readers.aside()
+        with self._write_lock, self._readers.aside():
+            yield
 
     @contextmanager
     def exclusive(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -1,15 +1,18 @@
 """The queries that run on one database: bounded in time, aside while storing needs the memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Timer
 from time import monotonic, sleep
 from typing import Final
 
 import duckdb
+import pyarrow as pa
 
-from longpole.errors import StoreBusy
+from longpole.errors import BadInput, LongpoleError, StoreBusy
+from longpole_collector.stores.connection import Limits
 
+_MAX_RESULT_BYTES: Final = 512 << 20
 _POLL_S: Final = 0.01
 _ASIDE_S: Final = 5.0
 """So long at most until the others are gone: one whose reader fetches slowly keeps what it has."""
@@ -48,6 +51,7 @@ class Readers:
         self._running: set[Turn] = set()
         self._has_room = Event()
         self._has_room.set()
+        self._num_asides = 0
 
     @contextmanager
     def turn(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[Turn]:
@@ -71,10 +75,17 @@ class Readers:
             self._running.discard(turn)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Break off what runs; what comes waits until this is over."""
+    def aside(self, patience_s: float = 0.0) -> Iterator[None]:
+        """Break off what still runs after ``patience_s``; what comes waits until this is over.
+
+        One thread at a time; it may do so again inside.
+        """
+        self._num_asides += 1
         self._has_room.clear()
         try:
+            end_s = monotonic() + patience_s
+            while self._running and monotonic() < end_s:
+                sleep(_POLL_S)
             end_s = monotonic() + _ASIDE_S
             while self._running and monotonic() < end_s:
                 for turn in tuple(self._running):
@@ -83,7 +94,9 @@ class Readers:
                 sleep(_POLL_S)
             yield
         finally:
-            self._has_room.set()
+            self._num_asides -= 1
+            if not self._num_asides:
+                self._has_room.set()
 
     def end(self) -> None:
         """Break off what runs, until nothing does."""
@@ -91,3 +104,43 @@ class Readers:
             for turn in tuple(self._running):
                 turn.interrupt()
             sleep(_POLL_S)
+
+
+def bounded(
+    reader: pa.RecordBatchReader,
+    schema: pa.Schema,
+    limits: Limits,
+    told: Callable[[Exception], LongpoleError],
+) -> Iterator[pa.RecordBatch]:
+    """The batches of an answer in its schema, as long as it keeps to the limits.
+
+    Args:
+        reader: the database's.
+        schema: with types that are usable everywhere.
+        limits: of one query.
+        told: what a reader is told of an error of the database.
+
+    Raises:
+        LongpoleError: what ``told`` says, or the answer is too large.
+    """
+    num_rows = num_bytes = 0
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except OSError as error:  # what the database raises comes through Arrow like this
+            raise told(error) from error
+        num_rows += batch.num_rows
+        num_bytes += batch.nbytes
+        if num_rows > limits.max_rows:
+            raise BadInput(
+                f"more than {limits.max_rows} rows (query_rows): "
+                "aggregate, or narrow the query with WHERE or LIMIT"
+            )
+        if num_bytes > _MAX_RESULT_BYTES:
+            raise BadInput(f"the result is larger than {_MAX_RESULT_BYTES >> 20} MiB")
+        try:
+            yield batch.cast(schema)
+        except pa.ArrowInvalid as error:
+            raise BadInput(f"a sum beyond 64 bits: cast it to DOUBLE ({error})") from error
