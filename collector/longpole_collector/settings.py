@@ -29,7 +29,7 @@ DEFAULTS: dict[str, Scalar | None] = {
     "body_timeout_s": 30.0,
     "query_rows": 100_000,
     "query_timeout_s": 30.0,
-    "query_memory": "512MB",
+    "query_memory": "480MB",
     "retention_days": 30,
     "retention_bytes": 50 << 30,
 }
@@ -122,7 +122,7 @@ class Settings:
     body_timeout_s: float = 30.0
     query_rows: int = 100_000
     query_timeout_s: float = 30.0
-    query_memory: str = "512MB"
+    query_memory: str = "480MB"
     """What the database may take for queries and inserts, in each project; more goes to disk."""
     retention_days: int = 30
     """A day of receipt is dropped when it is older."""

@@ -44,7 +44,7 @@ class Limits:
 
     max_rows: int = 100_000
     timeout_s: float = 30.0
-    memory: str = "512MB"
+    memory: str = "480MB"
 
 
 def connect(folder: Path | None, limits: Limits, price: Price | None) -> duckdb.DuckDBPyConnection:

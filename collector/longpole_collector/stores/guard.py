@@ -32,6 +32,7 @@ def check(
     Raises:
         BadInput: it does not parse, is not one statement, changes something, or reads what is
             no view.
+        duckdb.InterruptException: it was broken off.
     """
     if len(query) > MAX_QUERY_CHARS:
         raise BadInput(f"the statement has {len(query)} characters: at most {MAX_QUERY_CHARS}")
@@ -39,6 +40,8 @@ def check(
     try:
         found = connection.execute("SELECT json_serialize_sql($1)", [statement]).fetchall()
         tree: dict[str, Any] = json.loads(found[0][0])
+    except duckdb.InterruptException:
+        raise
     except (duckdb.Error, ValueError, RecursionError) as error:
         raise BadInput(f"the statement cannot be read: {first_line(error)}") from error
     if tree["error"]:
