@@ -35,12 +35,13 @@ class Bar(NamedTuple):
         """Whether the value passes; ``None`` where nothing is asked."""
         if not self.relation:
             return None
-        return {
+        is_met = {
             ">=": self.value >= self.need,
             "<=": self.value <= self.need,
             "<": self.value < self.need,
             "==": self.value == self.need,
         }[self.relation]
+        return bool(is_met)  # numpy has truths of its own
 
 
 def info(name: str, value: float, unit: str, sides: Mapping[str, float | str]) -> Bar:

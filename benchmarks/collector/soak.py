@@ -58,6 +58,7 @@ def soak(bench: Bench) -> list[Bar]:
     sides: dict[str, float | str] = {
         "mib_per_minute": slope,
         "rss_max_mib": max(mib for _, mib in samples),
+        "rss_mib_each_minute": _each_minute(samples),
         "duration_s": sent.wall_s,
         "num_spans": sent.num_spans,
         "asked_spans_per_s": max_rate / 2,
@@ -90,6 +91,11 @@ def _watch(collector: Collector, stop: Event, samples: list[tuple[float, float]]
     begun = time.monotonic()
     while not stop.wait(_SAMPLE_S):
         samples.append((time.monotonic() - begun, collector.tree.rss_mib()))
+
+
+def _each_minute(samples: list[tuple[float, float]]) -> str:
+    of_minute = {int(passed_s // 60): mib for passed_s, mib in samples}
+    return " ".join(f"{mib:.0f}" for mib in of_minute.values())
 
 
 def _growth(samples: list[tuple[float, float]]) -> tuple[float, float]:

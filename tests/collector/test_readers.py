@@ -3,6 +3,7 @@
 from threading import Event, Thread
 from time import sleep
 
+import duckdb
 import pytest
 
 from longpole.errors import BadInput, StoreBusy
@@ -118,3 +119,33 @@ def test_a_save_that_cannot_wait_sets_a_query_aside(otlp, tmp_path):
     saving.join(60)
     assert store.num_unsaved() == 0
     store.close()
+
+
+def test_a_query_for_which_the_memory_does_not_suffice_is_run_once_more_alone(store):
+    num_running: list[int] = []
+    asked = store._asked
+
+    def told(*args):
+        num_running.append(len(store._readers._running))
+        if len(num_running) == 2:  # the first of the second query
+            raise duckdb.OutOfMemoryException("failed to allocate")
+        return asked(*args)
+
+    store._asked = told
+    other = Thread(target=lambda: store.sql(LONG))
+    other.start()
+    while not num_running:
+        sleep(0.01)
+    assert store.sql("SELECT 7 AS n")["n"][0].as_py() == 7
+    other.join(60)
+    assert num_running[2] == 1
+    assert len(num_running) == 3
+
+
+def test_a_query_that_does_not_fit_alone_says_so(store):
+    def told(*_):
+        raise duckdb.OutOfMemoryException("failed to allocate")
+
+    store._asked = told
+    with pytest.raises(BadInput, match="failed to allocate"):
+        store.sql("SELECT 7 AS n")

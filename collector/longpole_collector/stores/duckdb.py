@@ -109,15 +109,17 @@ class DuckStore:
     def stream(self, query: str, params: Params = ()) -> Iterator[Stream]:
         """The answer batch by batch, under the same limits; errors may come at any batch.
 
-        A query that had to make room for storing before its answer began is run again.
+        A query that had to make room for storing before its answer began is run again, and one
+        for which the memory did not suffice once more, alone.
 
         Raises:
             BadInput, Unreachable: as :meth:`sql`.
             StoreBusy: storing needed the memory meanwhile.
         """
         reader: pa.RecordBatchReader | None = None
+        run = self._readers.turn
         while reader is None:
-            with self._readers.turn(self.cursor()) as turn:
+            with run(self.cursor()) as turn:
                 try:
                     reader = self._asked(turn.cursor, query, params).to_arrow_reader(_BATCH_ROWS)
                     with closing(reader):  # what it has not given yet holds up saving
@@ -125,8 +127,12 @@ class DuckStore:
                         told = partial(self._told, turn)
                         yield Stream(schema, bounded(reader, schema, self._limits, told))
                 except duckdb.Error as error:
-                    if reader is not None or not turn.is_aside:
+                    is_short = isinstance(error, duckdb.OutOfMemoryException)
+                    is_lone = run == self._readers.lone_turn
+                    is_over = not (turn.is_aside or (is_short and not is_lone))
+                    if reader is not None or is_over:
                         raise self._told(turn, error) from error
+                    run = self._readers.lone_turn if is_short else run
 
     def close(self) -> None:
         """Write everything out, stop queries, let go of the files; twice is fine."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from threading import Event, Timer
+from threading import Event, Lock, Timer
 from time import monotonic, sleep
 from typing import Final
 
@@ -52,6 +52,14 @@ class Readers:
         self._has_room = Event()
         self._has_room.set()
         self._num_asides = 0
+        self._count = Lock()
+        self._lone = Lock()
+
+    @contextmanager
+    def lone_turn(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[Turn]:
+        """As :meth:`turn`, while no other query runs: those that do are waited for."""
+        with self._lone, self.aside(self.timeout_s):
+            yield from self._turn(cursor)
 
     @contextmanager
     def turn(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[Turn]:
@@ -60,28 +68,17 @@ class Readers:
         Raises:
             StoreBusy: storing needs the memory for as long as a query may take.
         """
-        turn = Turn(cursor)
-        timer = Timer(self.timeout_s, turn.expire)
-        timer.daemon = True
-        try:
-            if not self._has_room.wait(self.timeout_s):
-                raise StoreBusy("spans wait to be stored and need the memory: try again")
-            self._running.add(turn)
-            timer.start()
-            yield turn
-        finally:
-            timer.cancel()
+        if not self._has_room.wait(self.timeout_s):
             cursor.close()
-            self._running.discard(turn)
+            raise StoreBusy("spans wait to be stored and need the memory: try again")
+        yield from self._turn(cursor)
 
     @contextmanager
     def aside(self, patience_s: float = 0.0) -> Iterator[None]:
-        """Break off what still runs after ``patience_s``; what comes waits until this is over.
-
-        One thread at a time; it may do so again inside.
-        """
-        self._num_asides += 1
-        self._has_room.clear()
+        """Break off what still runs after ``patience_s``; what comes waits until this is over."""
+        with self._count:
+            self._num_asides += 1
+            self._has_room.clear()
         try:
             end_s = monotonic() + patience_s
             while self._running and monotonic() < end_s:
@@ -94,9 +91,10 @@ class Readers:
                 sleep(_POLL_S)
             yield
         finally:
-            self._num_asides -= 1
-            if not self._num_asides:
-                self._has_room.set()
+            with self._count:
+                self._num_asides -= 1
+                if not self._num_asides:
+                    self._has_room.set()
 
     def end(self) -> None:
         """Break off what runs, until nothing does."""
@@ -104,6 +102,19 @@ class Readers:
             for turn in tuple(self._running):
                 turn.interrupt()
             sleep(_POLL_S)
+
+    def _turn(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[Turn]:
+        turn = Turn(cursor)
+        timer = Timer(self.timeout_s, turn.expire)
+        timer.daemon = True
+        self._running.add(turn)
+        try:
+            timer.start()
+            yield turn
+        finally:
+            timer.cancel()
+            cursor.close()
+            self._running.discard(turn)
 
 
 def bounded(
