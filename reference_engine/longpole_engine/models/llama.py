@@ -21,6 +21,7 @@ from longpole_engine.ops.linear import (
     MAX_PACKED_ROWS,
     Linear,
     invariant,
+    max_packed_rows,
     prompt_format,
 )
 from longpole_engine.ops.norm import RmsNorm
@@ -89,8 +90,10 @@ class Llama:
         if numerics is Numerics.INVARIANT:
             made = _stack(config, tensors, weights, is_invariant=True)
             self._full = self._packed = made
+            self._max_packed_rows = MAX_PACKED_ROWS
             return
         full = prompt_format(weights, self._embed.device)
+        self._max_packed_rows = max_packed_rows(full)
         self._full = self._packed = _stack(config, tensors, full)
         if weights is not full:
             self._packed = _stack(config, tensors, weights)
@@ -136,7 +139,7 @@ class Llama:
 
     def _stack_for(self, num_rows: int) -> _Stack:
         """The faster matrices for so many decoding rows."""
-        return self._packed if num_rows <= MAX_PACKED_ROWS else self._full
+        return self._packed if num_rows <= self._max_packed_rows else self._full
 
     def _layers(
         self, layers: list[_Layer], tokens: Tensor, positions: Tensor, attention: Attention

@@ -4,6 +4,10 @@ Rules measured on AVX2 and AVX-512 machines: packed int4 and int8 with bf16 acti
 to about 16 rows (decoding); fp32 GEMM wins above (prompts), or bf16 where the processor has it;
 packed kernels fed fp32 fall back to a slow path. The packed kernels give a row the same bits
 whatever rows stand beside it; fp32 GEMM does not. On a GPU there are fp32, bf16 and int8.
+
+Where the processor multiplies bf16 or int8 itself, oneDNN's kernels on weights it has laid out
+beforehand win too: bf16 from 9 rows on, and the int8 head, a matrix large enough to be worth a
+few operations on its input, at any number of rows.
 """
 
 from collections.abc import Callable
@@ -46,6 +50,14 @@ class Linear:
 MAX_PACKED_ROWS: Final = 16
 """Above so many rows the fp32 kernel is the faster one."""
 
+_MAX_ROWS_BESIDE_BF16: Final = 8
+"""Above so many rows bf16 is, where the processor has it."""
+
+_FIXED_POINT_TOP: Final = 32_512
+"""The largest 16-bit number whose high byte, rounded, is one of 8 bits."""
+
+_SMALLEST_TOP: Final = 1e-30
+
 TILE_ROWS: Final = 16
 """Rows that :func:`invariant` computes together at most."""
 
@@ -58,11 +70,20 @@ def dense(weight: Tensor) -> Linear:
 def bf16(weight: Tensor) -> Linear:
     """Weights and activations in bf16; bf16 output."""
     half = weight.to(torch.bfloat16)
+    if weight.is_cuda or not has_bf16(weight.device):
 
-    def apply(x: Tensor) -> Tensor:
-        return functional.linear(x.to(torch.bfloat16), half)
+        def apply(x: Tensor) -> Tensor:
+            return functional.linear(x.to(torch.bfloat16), half)
 
-    return Linear(apply, half)
+        return Linear(apply, half)
+    # the bits of the above, at few rows in half its time: that lays the weights out at every call
+    laid_out = torch.ops.mkldnn._reorder_linear_weight(half)
+    kernel = torch.ops.mkldnn._linear_pointwise.default
+
+    def apply_laid_out(x: Tensor) -> Tensor:
+        return kernel(x.to(torch.bfloat16), laid_out, None, "none", [], "")  # type: ignore[no-any-return]
+
+    return Linear(apply_laid_out, laid_out)
 
 
 def int8(weight: Tensor) -> Linear:
@@ -73,12 +94,50 @@ def int8(weight: Tensor) -> Linear:
         from longpole_engine.ops.triton_int8 import product
 
         return Linear(partial(product, values=values, scale=scale), values, scale)
-    kernel = torch.ops.aten._weight_int8pack_mm
+    kernel = torch.ops.aten._weight_int8pack_mm.default
 
     def apply(x: Tensor) -> Tensor:
         return kernel(x.to(torch.bfloat16), values, scale)  # type: ignore[no-any-return]
 
     return Linear(apply, values, scale)
+
+
+def int8_head(weight: Tensor) -> Linear:
+    """Weights as :func:`int8`, activations in 16 bits of a row's own scale; fp32 output.
+
+    A row's numbers become two of 8 bits each, high and low, which the processor's int8 dot product
+    (VNNI) takes as two rows: sums of integers, exact and the same whatever rows stand beside it.
+    Without such a product, or on a GPU, it is :func:`int8`.
+    """
+    if (
+        weight.is_cuda
+        or not torch.cpu._is_vnni_supported()
+        or not torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    ):
+        return int8(weight)
+    values, scale = to_int8(weight)
+    scale = scale.to(torch.bfloat16)
+    wide_scale, zero = scale.float(), torch.zeros(len(scale), dtype=torch.int32)
+    laid_out = torch.ops.onednn.qlinear_prepack(values, None)
+    kernel = torch.ops.onednn.qlinear_pointwise.default
+
+    def apply(x: Tensor) -> Tensor:
+        x = x.float()
+        step = torch.linalg.vector_norm(x, torch.inf, -1, keepdim=True)
+        step = step.clamp_min_(_SMALLEST_TOP).div_(_FIXED_POINT_TOP)
+        # value = 256 * (high - 128) + (low - 128), both bytes unsigned
+        pairs = x.div(step).round_().add_(128).to(torch.int16).bitwise_xor_(-0x8000)
+        num_rows, num_columns = x.shape
+        halves = pairs.view(torch.uint8).view(num_rows, num_columns, 2).permute(2, 0, 1)
+        rows = halves.reshape(2 * num_rows, num_columns)
+        found = kernel(
+            *(rows, 1.0, 128, laid_out, wide_scale, zero, None),
+            *(1.0, 0, torch.float32, "none", [], ""),
+        )
+        low, high = found.view(2, num_rows, -1).unbind()
+        return torch.add(low, high, alpha=256).mul_(step)
+
+    return Linear(apply, laid_out, scale)
 
 
 def int4(weight: Tensor) -> Linear:
@@ -98,7 +157,7 @@ def int4(weight: Tensor) -> Linear:
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(value, 1)
     scale_zero = torch.stack((step, low + 8 * step), dim=-1)
     scale_zero = scale_zero.transpose(0, 1).contiguous().to(torch.bfloat16)
-    kernel = torch.ops.aten._weight_int4pack_mm_for_cpu
+    kernel = torch.ops.aten._weight_int4pack_mm_for_cpu.default
 
     def apply(x: Tensor) -> Tensor:
         return kernel(x.to(torch.bfloat16), packed, INT4_GROUP, scale_zero)  # type: ignore[no-any-return]
@@ -113,7 +172,7 @@ LAYER_FORMATS: Final[dict[Weights, Callable[[Tensor], Linear]]] = {
     Weights.INT4: int4,
 }
 
-HEAD_FORMATS: Final = {**LAYER_FORMATS, Weights.INT4: int8}
+HEAD_FORMATS: Final = {**LAYER_FORMATS, Weights.INT8: int8_head, Weights.INT4: int8_head}
 """The output head stays at 8 bits: there 4 bits cost the most and save the least."""
 
 
@@ -123,10 +182,20 @@ def prompt_format(weights: Weights, device: torch.device) -> Weights:
     fp32, or bf16 where the processor multiplies it itself: there it is about twice as fast, and
     rounds less than the decode formats do. On others bf16 is the slowest of all.
     """
-    has_bf16 = device.type == "cuda" or (
-        torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return Weights.BF16 if has_bf16(device) and weights is not Weights.FP32 else Weights.FP32
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether it multiplies bf16 itself."""
+    return device.type == "cuda" or (
+        torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
     )
-    return Weights.BF16 if has_bf16 and weights is not Weights.FP32 else Weights.FP32
+
+
+def max_packed_rows(full: Weights) -> int:
+    """Rows up to which the decode format is the faster one beside this format of prompts."""
+    return _MAX_ROWS_BESIDE_BF16 if full is Weights.BF16 else MAX_PACKED_ROWS
 
 
 def invariant(op: Linear, num_columns: int) -> Linear:

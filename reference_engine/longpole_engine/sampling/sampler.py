@@ -46,11 +46,21 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
         logits: ``[num_rows, vocab_size]`` fp32.
         draws: one a row. Temperature 0 takes the largest logit (the first of equals).
     """
-    tokens: list[int] = logits.argmax(dim=-1).tolist()
+    tokens = likeliest(logits)
     for row, draw in enumerate(draws):
         if draw.temperature > 0:
             tokens[row] = pick(law(logits[row], draw), uniform(draw.seed, draw.position))
     return tokens
+
+
+def likeliest(logits: Tensor) -> list[int]:
+    """The token of each row's largest logit, the first of equals.
+
+    Args:
+        logits: ``[num_rows, vocab_size]``, fp32 or fp64.
+    """
+    found: list[int] = logits.numpy(force=True).argmax(axis=-1).tolist()  # torch's: 9 x as long
+    return found
 
 
 def uniform(seed: int, position: int, stream: Stream = Stream.TOKEN) -> float:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from longpole_engine.sampling.sampler import Draw, Stream, law, pick, uniform
+from longpole_engine.sampling.sampler import Draw, Stream, law, likeliest, pick, uniform
 
 
 class Regret:
@@ -90,11 +90,13 @@ def residual(target: Tensor, guess: Tensor) -> Tensor:
 
 
 def _same(logits: Tensor, drafts: Sequence[int], draw: Draw, regret: Regret | None) -> list[int]:
-    greedy: list[int] = logits.argmax(dim=-1).tolist()
+    greedy = likeliest(logits) if draw.temperature == 0 else []
     tokens: list[int] = []
     for number, row in enumerate(logits):
-        token, logs = greedy[number], row
-        if draw.temperature > 0:
+        logs = row
+        if draw.temperature == 0:
+            token = greedy[number]
+        else:
             target = law(row, draw)
             token = pick(target, uniform(draw.seed, draw.position + number))
             logs = target.log() if regret is not None else row
