@@ -134,29 +134,49 @@ def query(
         until_ns: where it ends.
         grain: ``minutes`` reads minutes alone, as slices by the minute need.
     """
+    rows = stretch(since_ns, until_ns, grain=grain)
+    keys = ", ".join([*(["start_ns"] if is_timed else []), *by, "metric", "bucket"])
+    sums = "sum(num)::BIGINT AS num, sum(sum_ms) AS sum_ms"
+    ends = "min(min_ms) AS min_ms, max(max_ms) AS max_ms"
+    return (
+        f"SELECT {keys}, {sums}, {ends} FROM ({rows}) "  # noqa: S608 - a reader may ask anything
+        f"WHERE ({where or 'true'}\n) GROUP BY {keys}"
+    )
+
+
+def stretch(
+    since_ns: int | None,
+    until_ns: int | None,
+    *,
+    grain: str | None = None,
+    views: tuple[str, str] = ("minutes", "hours"),
+) -> str:
+    """SELECT of the rows of a window, as :func:`query` reads them.
+
+    Args:
+        since_ns: where the window begins; ``None`` is the beginning.
+        until_ns: where it ends.
+        grain: ``minutes`` reads minutes alone.
+        views: by the minute and by the hour; ``stage_minutes`` and ``stage_hours`` are such too.
+    """
     hour_ns = 60 * MINUTE_NS
     first = None if since_ns is None else since_ns // MINUTE_NS * MINUTE_NS
     end = None if until_ns is None else -(-until_ns // MINUTE_NS) * MINUTE_NS
     whole_since = None if first is None else -(-first // hour_ns) * hour_ns
     whole_until = None if end is None else end // hour_ns * hour_ns
+    by_minute, by_hour = views
     parts: list[str] = []
     if grain == "minutes":
-        parts.append(_part("minutes", first, end))
+        parts.append(_part(by_minute, first, end))
     elif whole_since is None or whole_until is None or whole_since < whole_until:
-        parts.append(_part("hours", whole_since, whole_until))
+        parts.append(_part(by_hour, whole_since, whole_until))
         if first != whole_since:
-            parts.append(_part("minutes", first, whole_since))
+            parts.append(_part(by_minute, first, whole_since))
         if end != whole_until:
-            parts.append(_part("minutes", whole_until, end))
+            parts.append(_part(by_minute, whole_until, end))
     else:
-        parts.append(_part("minutes", first, end))
-    keys = ", ".join([*(["start_ns"] if is_timed else []), *by, "metric", "bucket"])
-    sums = "sum(num)::BIGINT AS num, sum(sum_ms) AS sum_ms"
-    ends = "min(min_ms) AS min_ms, max(max_ms) AS max_ms"
-    return (
-        f"SELECT {keys}, {sums}, {ends} FROM ({' UNION ALL '.join(parts)}) "  # noqa: S608 - a reader may ask anything
-        f"WHERE ({where or 'true'}\n) GROUP BY {keys}"
-    )
+        parts.append(_part(by_minute, first, end))
+    return " UNION ALL ".join(parts)
 
 
 def _part(view: str, since_ns: int | None, until_ns: int | None) -> str:

@@ -17,7 +17,7 @@ from threading import get_native_id
 from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from longpole.errors import LongpoleError
@@ -37,19 +37,25 @@ _log = logging.getLogger("longpole.collector.query")
 
 
 class Query(BaseModel):
-    """One read-only statement over the views, and its parameters by place or by name."""
+    """One read-only statement over the views, and its parameters by place or by name.
+
+    ``timeout_s`` bounds it where that is less than the collector's limit.
+    """
 
     sql: str
     params: list[Value] | dict[str, Value] = []
+    timeout_s: float | None = Field(None, gt=0)
 
 
 class Source(Protocol):
     """The part of a store that answers statements."""
 
-    def sql(self, query: str, params: Params = ()) -> pa.Table:
+    def sql(self, query: str, params: Params = (), timeout_s: float | None = None) -> pa.Table:
         """The whole answer."""
 
-    def stream(self, query: str, params: Params = ()) -> AbstractContextManager[Stream]:
+    def stream(
+        self, query: str, params: Params = (), timeout_s: float | None = None
+    ) -> AbstractContextManager[Stream]:
         """The answer batch by batch."""
 
 
@@ -72,7 +78,7 @@ class Queries:
         """
 
         def answer() -> bytes:
-            return to_json(query_document(source.sql(query.sql, query.params)))
+            return to_json(query_document(source.sql(query.sql, query.params, query.timeout_s)))
 
         with self._place():
             return Response(await self._in_thread(answer), media_type="application/json")
@@ -184,7 +190,7 @@ def _give_way() -> None:
 
 def _ipc(source: Source, query: Query) -> Generator[bytes, None, None]:
     sink = _Sink()
-    with source.stream(query.sql, query.params) as stream:
+    with source.stream(query.sql, query.params, query.timeout_s) as stream:
         writer = pa.ipc.new_stream(sink, stream.schema)
         for batch in stream.batches:
             writer.write_batch(batch)

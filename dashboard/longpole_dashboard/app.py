@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Literal
 
 import streamlit as st
 
@@ -55,10 +56,13 @@ def fail(error: LongpoleError) -> None:
 
 
 def _pages(drawn: list[tuple[Selection, Bounds]]) -> dict[str, st.Page]:
-    """The pages by name; each draws what the bar, which is drawn before, has put into ``drawn``."""
+    """The pages by name; each draws what the bar, which is drawn before, has put into ``drawn``.
+
+    One that has nothing to show is not in the menu.
+    """
     members = load("longpole_dashboard.pages", "PAGE", Page, _missing)
     ordered = sorted(members.items(), key=lambda item: item[1].order)
-    return {name: _page(name, member, drawn) for name, member in ordered if member.is_shown()}
+    return {name: _page(name, member, drawn) for name, member in ordered}
 
 
 def _missing(name: str, error: Exception) -> None:
@@ -71,5 +75,13 @@ def _page(name: str, member: Page, drawn: list[tuple[Selection, Bounds]]) -> st.
     def draw() -> None:
         member.draw(*drawn[-1])
 
-    is_first = name == "overview"
-    return st.Page(draw, title=member.title, icon=member.icon, url_path=name, default=is_first)
+    # Not left out: then its address would be said to be none, also while the store is slow to tell.
+    shown: Literal["visible", "hidden"] = "visible" if member.is_shown() else "hidden"
+    return st.Page(
+        draw,
+        title=member.title,
+        icon=member.icon,
+        url_path=name,
+        default=name == "overview",
+        visibility=shown,
+    )

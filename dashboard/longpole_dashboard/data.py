@@ -25,7 +25,7 @@ MAX_ENTRIES: Final = 64
 MAX_BYTES: Final = 256_000_000
 """Of all view models together; a trace of 10,000 spans takes about 10 MB."""
 HOLD_S: Final = 60.0
-MAX_HELD: Final = 6
+MAX_HELD: Final = 8
 """Tables of single workflows; one of 14,000 takes about 10 MB."""
 MAX_READERS: Final = 32
 """Open stores and connections: one a project."""

@@ -10,13 +10,16 @@ Apart from ``data``, so that the server can be set up before Streamlit's caches 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from longpole.errors import UsageError
 from longpole_collector import stores
 from longpole_collector.settings import project_folder
 from longpole_collector.stores.base import Reader
 from longpole_collector.stores.remote import RemoteReader
+
+LIMIT_S: Final = 5.0
+"""A question of a page that takes longer is broken off: then it asks too much."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,16 @@ class Source:
             UsageError, Unreachable, BadInput: as :func:`longpole_collector.stores.open_reader`.
         """
         if self.url is not None:
-            return RemoteReader(self.url, self.key)
-        return stores.open_reader(db=self.db, files=self.files)
+            return RemoteReader(self.url, self.key, LIMIT_S)
+        if self.db is None or not self.db.is_dir():
+            return self._opened()
+        from longpole_collector.recovery import has_data
+        from longpole_dashboard.awaited import Awaited
+
+        return self._opened() if has_data(self.db) else Awaited(self.db, self._opened)
+
+    def _opened(self) -> Reader:
+        return stores.open_reader(db=self.db, files=self.files, timeout_s=LIMIT_S)
 
 
 def _everybodys(source: Source) -> Source:

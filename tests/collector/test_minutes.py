@@ -75,6 +75,27 @@ def by_hour(store, view):
     return store.sql(f"{hours}, {sums} FROM {view} GROUP BY ALL ORDER BY ALL").to_pylist()
 
 
+def staged(store, view="stage_minutes"):
+    asked = f"SELECT start_ns, {', '.join(SLICE[:3])}, stage, sum(num) AS num, "
+    return store.sql(f"{asked} sum(critical_ns) AS ns FROM {view} GROUP BY ALL ORDER BY ALL")
+
+
+def expected_stages(store, width_ns=MINUTE_NS):
+    start = f"start_ns // {width_ns} * {width_ns} AS start_ns, {', '.join(SLICE[:3])}"
+    return store.sql(
+        f"SELECT {start}, NULL::VARCHAR AS stage, count(*) AS num, sum(coalesce(wall_ns, 0)) AS ns "
+        f"FROM traces GROUP BY ALL UNION ALL SELECT {start}, stage, count(*), sum(critical_ns) "
+        "FROM traces JOIN trace_stages USING (trace_id) WHERE critical_ns > 0 GROUP BY ALL "
+        "ORDER BY ALL"
+    )
+
+
+def assert_stages_are_counted(store):
+    assert staged(store) == expected_stages(store)
+    assert staged(store, "stage_hours") == expected_stages(store, 60 * MINUTE_NS)
+    assert staged(store).num_rows
+
+
 def test_minutes_are_what_a_roll_up_of_the_views_gives(store, writer):
     writer.write_spans(captured())
     writer.settle(everything=True)
@@ -82,6 +103,7 @@ def test_minutes_are_what_a_roll_up_of_the_views_gives(store, writer):
     assert refresh(store, LATER_NS) > 0
     assert counted(store) == expected(store) != []
     assert by_hour(store, "hours") == by_hour(store, "minutes")
+    assert_stages_are_counted(store)
     assert refresh(store, LATER_NS) == 0
 
 
@@ -103,6 +125,7 @@ def test_spans_in_any_order_and_counts_in_between_come_to_the_same(store, writer
     writer.settle(everything=True)
     refresh(store, LATER_NS)
     assert counted(store) == expected(store)
+    assert_stages_are_counted(store)
 
 
 def test_the_minute_that_runs_waits_until_it_is_over(store, writer):
@@ -174,10 +197,12 @@ def test_a_rewritten_day_keeps_its_counts_and_takes_late_ones(store, writer):
     for day in list(store.days):
         assert rewrite(store, day)
     assert counted(store) == expected(store)
+    assert_stages_are_counted(store)
     writer.write_spans(spans[len(spans) // 2 :])
     writer.settle(everything=True)
     refresh(store, LATER_NS)
     assert counted(store) == expected(store)
+    assert_stages_are_counted(store)
 
 
 def made(writer, lengths_ns):
@@ -247,6 +272,67 @@ def test_a_forgotten_person_is_counted_no_more(store, writer):
     assert forget_person(store, "who") == 1
     refresh(store, LATER_NS)
     assert counted(store) == expected(store) != before
+    assert_stages_are_counted(store)
+
+
+def older(store):
+    """Make the files such as schema 5 has them: without a count of stages."""
+    for day in store.days:
+        with store.transaction(day) as cursor:
+            cursor.execute(f"DELETE FROM {day.catalog}.minute_rows WHERE width < 0")
+            cursor.execute(
+                f"UPDATE {day.catalog}.meta SET value = '5' WHERE key = 'schema_version'"
+            )
+    store.close()
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True])
+def test_files_that_are_counted_without_stages_get_them(store, writer, tmp_path, is_rewritten):
+    spans = captured()
+    writer.write_spans(spans[: len(spans) // 2])
+    writer.settle(everything=True)
+    refresh(store, LATER_NS)
+    for day in list(store.days) if is_rewritten else ():
+        assert rewrite(store, day)
+    writer.write_spans(spans[len(spans) // 2 :])
+    writer.settle(everything=True)  # marked, and not yet counted
+    older(store)
+    reader = DuckStore(tmp_path / "db", is_read_only=True)
+    assert staged(reader).num_rows == 0
+    reader.close()
+    again = DuckStore(tmp_path / "db")
+    refresh(again, LATER_NS)
+    assert counted(again) == expected(again)
+    assert_stages_are_counted(again)
+    again.close()
+
+
+def test_a_count_of_stages_that_was_cut_short_goes_on(store, writer, tmp_path):
+    one = [span for span in captured() if span.trace_id == captured()[0].trace_id]
+    for hour in range(3):
+        on_ns = hour * 60 * MINUTE_NS
+        writer.write_spans(
+            [
+                span._replace(
+                    trace_id=f"{hour + 1:032x}",
+                    start_ns=span.start_ns + on_ns,
+                    end_ns=span.end_ns and span.end_ns + on_ns,
+                )
+                for span in one
+            ]
+        )
+    writer.settle(everything=True)
+    refresh(store, LATER_NS)
+    older(store)
+    again = DuckStore(tmp_path / "db")
+    hours = iter([False])
+    refresh(again, LATER_NS, lambda: next(hours, True))
+    assert 0 < staged(again).num_rows < expected_stages(again).num_rows
+    again.close()
+    again = DuckStore(tmp_path / "db")
+    refresh(again, LATER_NS)
+    assert_stages_are_counted(again)
+    again.close()
 
 
 def test_files_of_an_older_schema_are_counted_without_being_rewritten(store, writer, tmp_path):

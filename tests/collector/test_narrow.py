@@ -135,3 +135,58 @@ def test_everything_else_is_left_as_it_is(query, params):
 def test_a_view_that_is_as_good_as_its_part_stays():
     query = f"SELECT * FROM spans WHERE trace_id = '{ID}'"
     assert narrowed(query, part=None)[0] == query
+
+
+AMONG = "trace_id IN (SELECT unnest(string_split($ids, ',')))"
+IDS = f"{ID},{'f' * 32}"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (f"SELECT * FROM calls WHERE {AMONG}", [("calls", *ALL)]),
+        (f"SELECT * FROM spans s WHERE s.{AMONG} AND start_ns > 5", [("spans", 5, ALL[1])]),
+        (
+            f"SELECT * FROM trace_stages WHERE trace_id IN (SELECT trace_id FROM traces "
+            f"WHERE start_ns >= $low AND start_ns < 20 AND {AMONG} LIMIT 7)",
+            [("trace_stages", 10, 20), ("traces", 10, 20)],
+        ),
+        (
+            # when a call starts is not when its trace does
+            f"SELECT * FROM calls WHERE trace_id IN (SELECT t.trace_id FROM traces t "
+            f"WHERE t.start_ns >= $low AND {AMONG})",
+            [("calls", *ALL), ("traces", 10, ALL[1])],
+        ),
+    ],
+)
+def test_a_view_asked_for_a_list_of_traces_is_narrowed_to_them(query, expected):
+    _, asked = narrowed(query, {"ids": IDS, "low": 10})
+    assert sorted(asked) == [Wanted(*each, None, "ids") for each in expected]
+
+
+def test_stages_of_the_traces_of_a_stretch_lie_where_these_do():
+    query = "SELECT * FROM trace_stages WHERE trace_id IN (SELECT trace_id FROM traces WHERE {})"
+    _, asked = narrowed(query.format("start_ns >= ? AND start_ns < ?"), [10, 20])
+    assert {each.view: each[1:3] for each in asked} == dict.fromkeys(
+        ("trace_stages", "traces"), (10, 20)
+    )
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        f"NOT {AMONG}",
+        f"({AMONG} OR true)",
+        "trace_id IN (SELECT unnest(string_split($ids, ';')))",
+        "trace_id IN (SELECT unnest(string_split($wrong, ',')))",
+        "trace_id IN (SELECT unnest(string_split($none, ',')))",
+        "trace_id IN (SELECT unnest(string_split($ids, ',')) UNION SELECT 'a')",
+        "trace_id IN (SELECT trace_id || '' FROM traces)",
+        "span_id IN (SELECT unnest(string_split($ids, ',')))",
+        f"trace_id NOT IN (SELECT trace_id FROM traces WHERE {AMONG.replace('IN', 'NOT IN', 1)})",
+    ],
+)
+def test_a_list_that_is_none_of_traces_narrows_nothing(condition):
+    params = {"ids": IDS, "wrong": "a,b", "none": None}
+    query = f"SELECT * FROM spans WHERE {condition}"
+    assert narrowed(query, params) == (query, [])

@@ -15,7 +15,7 @@ from longpole_collector.writer import Writer
 DAY_NS = 86_400 * 1_000_000_000
 FIRST_NS = 1_790_000_000_000_000_000 // DAY_NS * DAY_NS
 CALL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
-VIEWS = ("spans", "calls", "traces", "minutes", "hours")
+VIEWS = ("spans", "calls", "traces", "minutes", "hours", "stage_minutes", "stage_hours")
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,27 @@ def test_any_trace_gives_what_the_whole_store_gives(days, view):
     for trace in [*traces, "0" * 31 + "1"]:
         assert asked(days, query, (trace,)) == whole(days, query, (trace,))
     assert sum(len(asked(days, query, (trace,))) for trace in traces) >= 6
+
+
+@pytest.mark.parametrize("view", ["spans", "calls", "traces", "trace_stages"])
+def test_a_list_of_traces_gives_what_the_whole_store_gives(days, view):
+    traces = sorted(set(days.sql("SELECT trace_id FROM spans")["trace_id"].to_pylist()))
+    ids = ",".join([*traces[::2], "0" * 32, "f" * 32])
+    query = f"SELECT trace_id FROM {view}"
+    found = asked(
+        days, f"{query} WHERE trace_id IN (SELECT unnest(string_split($ids, ',')))", {"ids": ids}
+    )
+    every = whole(days, query, ())
+    assert found == [row for row in every if row[2:34] in ids.split(",")]
+    assert 0 < len(found) < len(every)
+
+
+@given(one=HOURS, other=HOURS)
+@settings(max_examples=20, deadline=None)
+def test_stages_of_the_traces_of_a_stretch_of_time_are_all_there(days, one, other):
+    inside = "SELECT trace_id FROM traces WHERE start_ns >= ? AND start_ns < ?"
+    query = f"SELECT trace_id FROM trace_stages WHERE trace_id IN ({inside})"
+    assert asked(days, query, (one, other)) == whole(days, query, (one, other))
 
 
 def test_stages_joined_with_traces_of_a_stretch_of_time_are_all_there(days):

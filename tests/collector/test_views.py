@@ -69,6 +69,7 @@ CALLS = [
     "reported_cost_usd",
     "reported_currency",
     "flags",
+    "weight",
 ]
 TRACES = [
     "trace_id",
@@ -96,6 +97,7 @@ TRACES = [
     "long_pole_ms",
     "shape",
     "flags",
+    "weight",
     "wall_ns",
     "long_pole_ns",
     "prompt_version",
@@ -136,10 +138,21 @@ def test_the_views_have_the_columns_scripts_rely_on(store):
     assert set(store.sql("SELECT * FROM trace_stages").column_names) == set(STAGES)
 
 
-@pytest.mark.parametrize("view", ["calls", "traces", "trace_stages"])
+@pytest.mark.parametrize(
+    "view", ["calls", "traces", "trace_stages", "stage_minutes", "stage_hours"]
+)
 def test_every_column_of_a_view_says_what_it_means(store, view):
     names = store.sql(f"SELECT * FROM {view}").column_names
     assert [name for name in names if not views()[view].columns.get(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("hi", "lo"), [(0, 0), (1, 2), (2**60 - 1, 2**64 - 1), (2**60, 3), (2**64 - 1, 2**64 - 1)]
+)
+def test_an_id_has_all_its_digits(store, hi, lo):
+    asked = "SELECT trace_hex($1::UBIGINT, $2::UBIGINT) AS trace, span_hex($2::UBIGINT) AS span"
+    (row,) = store.sql(asked, [str(hi), str(lo)]).to_pylist()
+    assert row == {"trace": f"{hi:016x}{lo:016x}", "span": f"{lo:016x}"}
 
 
 def test_a_time_window_reaches_spans_and_merged_calls_and_only_asked_columns_are_read(otlp, store):

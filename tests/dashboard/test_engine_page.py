@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from longpole.cli import main
 from longpole.vocab import Kind, Span, keys
 from longpole_collector.files import write_parquet
-from longpole_dashboard import app, source
+from longpole_dashboard import app, server, source
 from longpole_dashboard.figures import engine as figures
 from longpole_dashboard.model import engine
 from longpole_dashboard.model.clock import Clock, iso
@@ -179,11 +179,11 @@ def test_the_page_draws_and_is_hidden_without_an_engine(
     source.use(Source(files=(Path("spans.parquet"),)))
     store.add(workflow(1))
     pages = app._pages([])
-    assert "engine" not in pages
-    assert "overview" in pages
+    assert set(pages) == set(server.PAGES)  # each is at its address
+    assert (pages["engine"].visibility, pages["overview"].visibility) == ("hidden", "visible")
     st.cache_data.clear()
     store.add(two_models())
-    assert "engine" in app._pages([])
+    assert app._pages([])["engine"].visibility == "visible"
     said = texts(run("engine", of="large", at=iso(T0)))
     assert "Requests of large that began at 2026-09-14 13:30:00" in said
     assert "metrics are not stored" in said

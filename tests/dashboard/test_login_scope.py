@@ -233,4 +233,6 @@ def test_what_is_kept_is_kept_by_source_and_only_one_place_opens_a_store() -> No
                 if called in ("open_reader", "RemoteReader", "DuckStore"):
                     opened.append(str(path.relative_to(PACKAGE)))
     assert kept
-    assert {name for name in opened if not name.startswith("demo/")} == {"source.py"}
+    # awaited.py's own store is an empty one; demo and lab fill theirs themselves
+    served = {name for name in opened if not name.startswith(("demo/", "lab/"))}
+    assert served == {"source.py", "awaited.py"}

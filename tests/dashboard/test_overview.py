@@ -39,7 +39,7 @@ def many(
 
 
 def bins_of(shown: model.Overview, store: MemoryStore) -> tuple[model.Bin, ...]:
-    return model.stage_bins(shown.filters, shown.bin_s, shown.num_traces, store)
+    return model.stage_bins(shown.filters, shown.bin_s, shown.num_traces, store).bins
 
 
 def by_label(shown: model.Overview) -> dict[str, cards_model.Card]:
@@ -155,12 +155,55 @@ def test_of_very_many_traces_a_sample_is_drawn(
         ]
     )
     monkeypatch.setattr(model, "MAX_BINNED", 40)
-    (found,) = model.stage_bins(EVERYTHING, 3_600, 4_096 * 40 // 80, store)
+    found = model.stage_bins(EVERYTHING, 3_600, 4_096 * 40 // 80, store)
     # the ids are spread over 16**3 values, of which the lowest 80 are drawn
-    assert found.num_traces == 79
-    assert found.mean_ms["tool"] == 50.0
-    (every,) = model.stage_bins(EVERYTHING, 3_600, 40, store)
-    assert every.num_traces == 160
+    assert (found.num_traces, found.is_sample) == (79, True)
+    assert found.bins[0].mean_ms["tool"] == 50.0
+    every = model.stage_bins(EVERYTHING, 3_600, 40, store)
+    assert (every.num_traces, every.is_sample) == (160, False)
+
+
+def test_stages_counted_by_the_minute_are_those_of_the_workflows(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = [
+        span
+        for i in range(300)
+        for span in workflow(
+            i + 1,
+            at_s=31 * i,
+            stages={Stage.TOOL: 50.0 + i, **({Stage.QUEUE: 1.0 * i} if i % 3 else {})},
+            prompt_version=f"v{i % 2}",
+        )
+    ]
+    store.add(spans)
+    every = Filters(T0, T0 + 9_300 * SECOND_NS)
+    half = Filters(every.start_ns, every.end_ns, (Match("prompt_version", "v1"),))
+    asked = [(window, width_s) for window in (every, half) for width_s in (60, 3_600, 7_200)]
+    exact = [model.stage_bins(*each, 300, store) for each in asked]
+    monkeypatch.setattr(model, "MAX_BINNED", 40)
+    assert model.stage_bins(every, 60, 300, store).is_sample  # not counted yet
+    refresh(store, T0 + 10 * 3_600 * SECOND_NS)
+    for each, true in zip(asked, exact, strict=True):
+        found = model.stage_bins(*each, true.num_traces, store)
+        assert (found.num_traces, found.is_sample) == (true.num_traces, False)
+        assert [(b.start_ns, b.num_traces) for b in found.bins] == [
+            (b.start_ns, b.num_traces) for b in true.bins
+        ]
+        for told, known in zip(found.bins, true.bins, strict=True):
+            assert told.mean_ms == pytest.approx(known.mean_ms)
+
+
+def test_stages_by_the_second_or_by_what_is_not_counted_are_not_read_from_counts(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add(many(50))
+    refresh(store, T0 + 3_600 * SECOND_NS)
+    monkeypatch.setattr(model, "MAX_BINNED", 40)
+    assert not model.stage_bins(EVERYTHING, 60, 50, store).is_sample
+    assert model.stage_bins(EVERYTHING, 30, 50, store).is_sample
+    accepted = Filters(EVERYTHING.start_ns, EVERYTHING.end_ns, (Match("outcome", "accepted"),))
+    assert model.stage_bins(accepted, 60, 50, store).is_sample
 
 
 @pytest.mark.parametrize("num_traces", [1, 2, 50, 1_000_000])
@@ -188,6 +231,12 @@ def test_the_slowest_come_first_with_their_long_pole(store: MemoryStore) -> None
     assert found[0].wall_ms == max(t.wall_ms for t in found)
     assert found[0].long_pole == "tool"
     assert found[0].long_pole_ratio == pytest.approx(591 / (591 + 5 + 100))
+
+
+def test_of_more_equally_slow_ones_those_with_the_lowest_ids_are_shown(store: MemoryStore) -> None:
+    store.add([s for i in range(60) for s in workflow(100 - i, stages={Stage.TOOL: 50.0})])
+    found = model.slowest(EVERYTHING, store)
+    assert [int(trace.trace_id, 16) for trace in found] == list(range(41, 91))
 
 
 def test_wilson_holds_the_known_interval() -> None:

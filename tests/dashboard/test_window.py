@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from longpole_collector.stores.minutes import refresh
 from longpole_dashboard.model import window
 from longpole_dashboard.model.selection import default_range
 from longpole_dashboard.model.window import COLUMNS, SECOND_NS, Bounds, Filters, Match
@@ -101,3 +102,23 @@ def test_the_rolled_up_views_answer_what_they_know() -> None:
     assert not other.fits_minutes(of_calls=True)
     with pytest.raises(ValueError, match="outcome"):
         other.on("minutes")
+
+
+def test_the_names_of_a_large_store_are_those_of_a_small_one(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour_s = 3_600
+    for number, version in enumerate(("v1", "v2", "v3", "v4")):
+        store.add(workflow(1 + number, at_s=number * hour_s, prompt_version=version))
+    exact = window.bounds(store)
+    assert exact.prompt_versions == ("v1", "v2", "v3", "v4")
+    assert exact.models == ("tiny",)
+    monkeypatch.setattr(window, "_MANY", 1)
+    assert window.bounds(store) == exact  # nothing is counted yet
+    refresh(store, T0 + 4 * hour_s * window.SECOND_NS)
+    assert window.bounds(store) == exact
+    store.add(workflow(9, at_s=3 * hour_s + 1, prompt_version="v5", route="new"))
+    assert window.bounds(store).prompt_versions == (*exact.prompt_versions, "v5")
+    assert "new" in window.bounds(store).routes
+    store.add(workflow(10, at_s=1, prompt_version="v0"))  # late, and not yet counted
+    assert window.bounds(store).prompt_versions[0] == "v0"

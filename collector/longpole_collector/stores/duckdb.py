@@ -100,17 +100,20 @@ class DuckStore:
             raise
 
     # --- reading --------------------------------------------------------------------------------
-    def sql(self, query: str, params: Params = ()) -> pa.Table:
+    def sql(self, query: str, params: Params = (), timeout_s: float | None = None) -> pa.Table:
         """As :meth:`Reader.sql <longpole_collector.stores.base.Reader.sql>`."""
-        with self.stream(query, params) as stream:
+        with self.stream(query, params, timeout_s) as stream:
             return pa.Table.from_batches(stream.batches, stream.schema)
 
     @contextmanager
-    def stream(self, query: str, params: Params = ()) -> Iterator[Stream]:
+    def stream(
+        self, query: str, params: Params = (), timeout_s: float | None = None
+    ) -> Iterator[Stream]:
         """The answer batch by batch, under the same limits; errors may come at any batch.
 
         A query that had to make room for storing before its answer began is run again, and one
-        for which the memory did not suffice once more, alone.
+        for which the memory did not suffice once more, alone. ``timeout_s`` bounds it where that
+        is less than the store's own limit.
 
         Raises:
             BadInput, Unreachable: as :meth:`sql`.
@@ -119,7 +122,7 @@ class DuckStore:
         reader: pa.RecordBatchReader | None = None
         run = self._readers.turn
         while reader is None:
-            with run(self.cursor()) as turn:
+            with run(self.cursor(), timeout_s) as turn:
                 try:
                     reader = self._asked(turn.cursor, query, params).to_arrow_reader(_BATCH_ROWS)
                     with closing(reader):  # what it has not given yet holds up saving
@@ -164,8 +167,9 @@ class DuckStore:
         if turn.is_aside:
             return StoreBusy("spans wait to be stored and needed the memory: try again")
         if turn.has_expired:
-            limit = f"{self._limits.timeout_s:g} s (query_timeout_s)"
-            return BadInput(f"the query took longer than {limit}")
+            is_own = turn.timeout_s == self._limits.timeout_s
+            name = " (query_timeout_s)" if is_own else ""
+            return BadInput(f"the query took longer than {turn.timeout_s:g} s{name}")
         is_broken = isinstance(error, _BROKEN) or str(error).startswith(_BROKEN_TEXTS)
         if is_broken and self._quarantine():
             broken = ", ".join(sorted(self.days.broken))

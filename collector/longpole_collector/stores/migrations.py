@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from longpole_collector.stores.schema import (
     EVENTS,
+    GONE,
     MINUTES,
     SPANS,
     STAGES,
@@ -30,12 +31,14 @@ from longpole_collector.stores.stale import mark_where
 if TYPE_CHECKING:
     from longpole_collector.stores.days import Days
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 OF_TRACES: Final = (SPANS, CALLS, TRACES, STAGES, EVENTS)
 """Tables whose rows belong to a trace."""
-DAY_TABLES: Final = (*OF_TRACES, MINUTES, STALE)
+DAY_TABLES: Final = (*OF_TRACES, MINUTES, STALE, GONE)
 SINGLE_FILE: Final = "spans.duckdb"
 """Where schema 1 kept everything."""
+NO_STAGES: Final = "stages_uncounted_from"
+"""Fact of a file that is counted without stages: from which hour on; empty when it is done."""
 _ADOPTED: Final = "adopted"
 
 
@@ -54,10 +57,16 @@ def _uncounted(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
     mark_where(connection, catalog, TRACES.name)
 
 
+def _stageless(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
+    """Version 6 counts the stages of workflows too: those of what is counted are counted soon."""
+    note(connection, catalog, NO_STAGES, "0")
+
+
 _STEPS: Final[dict[int, Callable[[duckdb.DuckDBPyConnection, str], None]]] = {
     3: _nothing,
     4: _uncounted,
     5: _nothing,
+    6: _stageless,
 }
 """Version -> what brings a file of the version before to it, when it has all tables."""
 

@@ -1,8 +1,9 @@
-"""A query reads only the files, and of one trace only the rows, that it can need.
+"""A query reads only the files, and of some traces only the rows, that it can need.
 
 Days lie in files of their own and trace ids are random, so a view that is asked for a stretch of
 time, or for one trace, would read or at least prepare every file ever stored. Where the parsed
-query says which it is, the view in it is replaced by the same view over the files concerned. The
+query says which it is, the view in it is replaced by the same view over the files concerned; where
+it lists the traces, over their rows, which are found by numbers much faster than by text. The
 condition itself stays, so the answer is the same.
 """
 
@@ -16,6 +17,7 @@ from longpole_collector.stores.base import Params
 from longpole_collector.stores.views import OF_TIME, OF_TRACE
 
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
+_TRACE_IDS: Final = re.compile(r"[0-9a-f]{32}(?:,[0-9a-f]{32})*")
 _FIRST: Final = -(2**63) + 1
 _LAST: Final = 2**63 - 1
 _FLOAT_NS: Final = 1024
@@ -54,12 +56,14 @@ class Wanted(NamedTuple):
         since_ns: earliest start of a row.
         until_ns: latest start of a row.
         trace: the halves of the only trace's id.
+        among: name of the parameter that lists the ids of all traces, with commas between.
     """
 
     view: str
     since_ns: int
     until_ns: int
     trace: tuple[int, int] | None
+    among: str | None = None
 
 
 def narrow(
@@ -107,10 +111,14 @@ def _wanted(tree: Any, params: Params) -> Iterator[tuple[dict[str, Any], Wanted]
             windows[id(table)] = _window(where, _names(table), params, is_alone=is_alone)
         for table in views:
             window = windows.get(id(table)) or _partner(select["from_table"], windows)
-            trace = _trace(where, table, params) if is_whole and len(tables) == 1 else None
-            if trace is not None or window not in (None, (_FIRST, _LAST)):
+            trace, among = None, None
+            if is_whole and len(tables) == 1:
+                trace = _trace(where, table, params)
+                among, its_window = _among(where, table, params, hidden)
+                window = window or its_window
+            if trace is not None or among is not None or window not in (None, (_FIRST, _LAST)):
                 view = table["table_name"].lower()
-                yield table, Wanted(view, *(window or (_FIRST, _LAST)), trace)
+                yield table, Wanted(view, *(window or (_FIRST, _LAST)), trace, among)
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -197,6 +205,74 @@ def _trace(
                 if isinstance(text, str) and _TRACE_ID.fullmatch(text):
                     return int(text[:16], 16), int(text[16:], 16)
     return None
+
+
+def _among(
+    where: Sequence[dict[str, Any]], table: Mapping[str, Any], params: Params, hidden: set[str]
+) -> tuple[str | None, tuple[int, int] | None]:
+    """The parameter that lists the traces of every row, and when these traces start.
+
+    Known is a condition ``trace_id IN (...)`` on such a list, as ``SELECT unnest(string_split($ids,
+    ','))``, or on ``SELECT trace_id FROM traces`` with a condition of its own. When rows start only
+    the stages of a trace have from it: they lie in its file.
+    """
+    among, window = None, None
+    is_stages = table["table_name"].lower() == "trace_stages"
+    if table["table_name"].lower() not in OF_TRACE:
+        return None, None
+    for part in where:
+        inside = _members(part, _names(table))
+        if inside is None:
+            continue
+        source = inside.get("from_table")
+        among = among or _listed(inside, params)
+        if not isinstance(source, dict) or source.get("type") != "BASE_TABLE":
+            continue
+        chosen = inside.get("select_list") or [None]
+        if str(source.get("table_name")).lower() != "traces" or not _is_view(source, hidden):
+            continue
+        if len(chosen) == 1 and _is_column(chosen[0], "trace_id", _names(source), is_alone=True):
+            own = list(_conjuncts(inside.get("where_clause")))
+            among = among or _among(own, source, params, hidden)[0]
+            if is_stages and window is None:
+                window = _window(own, _names(source), params, is_alone=True)
+    return among, window
+
+
+def _members(part: dict[str, Any], names: set[str]) -> dict[str, Any] | None:
+    """The SELECT whose rows a trace's id is among; of another condition ``None``."""
+    is_in = (
+        part.get("type") == "SUBQUERY"
+        and part.get("subquery_type") == "ANY"
+        and part.get("comparison_type") == "COMPARE_EQUAL"
+        and _is_column(part.get("child"), "trace_id", names, is_alone=True)
+    )
+    node = (part.get("subquery") or {}).get("node") if is_in else None
+    is_plain = (
+        isinstance(node, dict) and node.get("type") == "SELECT_NODE" and not node["cte_map"]["map"]
+    )
+    return node if is_plain else None
+
+
+def _listed(select: dict[str, Any], params: Params) -> str | None:
+    """The parameter that ``SELECT unnest(string_split($ids, ','))`` reads, if it lists traces."""
+    chosen = select.get("select_list") or [None]
+    text = _argument(chosen[0], "unnest") if len(chosen) == 1 else None
+    given = _argument(text, "string_split", ",")
+    if not isinstance(given, dict) or given.get("type") != "VALUE_PARAMETER":
+        return None
+    name = str(given.get("identifier"))
+    value = params.get(name) if isinstance(params, Mapping) else None
+    return name if isinstance(value, str) and _TRACE_IDS.fullmatch(value) else None
+
+
+def _argument(side: Any, function: str, *others: str) -> Any:
+    """The first argument of a call of a function whose others are these constants."""
+    if not isinstance(side, dict) or side.get("type") != "FUNCTION":
+        return None
+    given = [each["expression"] for each in side.get("arguments", ())]
+    is_so = side.get("function_name") == function and len(given) == 1 + len(others)
+    return given[0] if is_so and [_value(each, ()) for each in given[1:]] == [*others] else None
 
 
 def _window(

@@ -13,7 +13,7 @@ from longpole_collector.stores.days import Day, Days
 from longpole_collector.stores.guard import skipped
 from longpole_collector.stores.narrow import Place, Wanted, narrow
 from longpole_collector.stores.schema import SPANS, TRACE_HI, TRACE_LO, TRACES
-from longpole_collector.stores.views import over
+from longpole_collector.stores.views import COUNTS, over
 
 _GAP_NS: Final = 60_000_000_000
 _MAX_STRETCHES: Final = 64
@@ -40,10 +40,12 @@ class Parts:
         return narrow(query, tree, params, lambda each: self._of(cursor, each), skipped(query))
 
     def _of(self, cursor: duckdb.DuckDBPyConnection, wanted: Wanted) -> str | None:
-        view, since_ns, until_ns, trace = wanted
+        view, since_ns, until_ns, trace, among = wanted
         days = list(self._days)
         if trace is None:
             near = [day for day in days if self._meets(day, view, since_ns, until_ns)]
+            if among is not None:
+                return over(view, self._rows_among(near, among))
             return None if len(near) == len(days) else over(view, self._rows(near, ""))
         is_trace = f"{TRACE_HI} = {trace[0]}::UBIGINT AND {TRACE_LO} = {trace[1]}::UBIGINT"
         place = self._place(cursor, days, trace, is_trace)
@@ -64,9 +66,18 @@ class Parts:
         where = f" WHERE {condition}" if condition else ""
         return lambda table: self._days.union(table, days, where)
 
+    def _rows_among(self, days: list[Day], among: str) -> Callable[[str], str]:
+        """Rows of the listed traces and, as half an id is enough, perhaps a few others."""
+        ids = (
+            f"SELECT concat('0x', substr(id, 17))::UBIGINT "  # noqa: S608
+            f"FROM (SELECT unnest(string_split(${among}, ',')) AS id)"
+        )
+        rows = self._rows(days, "")
+        return lambda table: f"SELECT * FROM ({rows(table)}) WHERE {TRACE_LO} IN ({ids})"  # noqa: S608
+
     @staticmethod
     def _meets(day: Day, view: str, since_ns: int, until_ns: int) -> bool:
-        earlier_ns = _HOUR_NS if view in ("minutes", "hours") else 0
+        earlier_ns = _HOUR_NS if view in COUNTS else 0
         return day.extent.meets(since_ns, until_ns + earlier_ns)
 
     def _place(

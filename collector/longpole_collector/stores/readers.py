@@ -23,12 +23,14 @@ class Turn:
 
     Attributes:
         cursor: what it runs on.
+        timeout_s: what bounds it.
         has_expired: whether it was broken off for taking too long.
         is_aside: whether it was broken off because storing needed the memory.
     """
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, timeout_s: float) -> None:
         self.cursor = cursor
+        self.timeout_s = timeout_s
         self.has_expired = self.is_aside = False
 
     def expire(self) -> None:
@@ -56,14 +58,22 @@ class Readers:
         self._lone = Lock()
 
     @contextmanager
-    def lone_turn(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[Turn]:
+    def lone_turn(
+        self, cursor: duckdb.DuckDBPyConnection, timeout_s: float | None = None
+    ) -> Iterator[Turn]:
         """As :meth:`turn`, while no other query runs: those that do are waited for."""
         with self._lone, self.aside(self.timeout_s):
-            yield from self._turn(cursor)
+            yield from self._turn(cursor, timeout_s)
 
     @contextmanager
-    def turn(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[Turn]:
+    def turn(
+        self, cursor: duckdb.DuckDBPyConnection, timeout_s: float | None = None
+    ) -> Iterator[Turn]:
         """Run a query of this cursor, which is closed at the end.
+
+        Args:
+            cursor: what it runs on.
+            timeout_s: bounds it where that is less than what bounds each.
 
         Raises:
             StoreBusy: storing needs the memory for as long as a query may take.
@@ -71,7 +81,7 @@ class Readers:
         if not self._has_room.wait(self.timeout_s):
             cursor.close()
             raise StoreBusy("spans wait to be stored and need the memory: try again")
-        yield from self._turn(cursor)
+        yield from self._turn(cursor, timeout_s)
 
     @contextmanager
     def aside(self, patience_s: float = 0.0) -> Iterator[None]:
@@ -103,9 +113,9 @@ class Readers:
                 turn.interrupt()
             sleep(_POLL_S)
 
-    def _turn(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[Turn]:
-        turn = Turn(cursor)
-        timer = Timer(self.timeout_s, turn.expire)
+    def _turn(self, cursor: duckdb.DuckDBPyConnection, timeout_s: float | None) -> Iterator[Turn]:
+        turn = Turn(cursor, min(timeout_s or self.timeout_s, self.timeout_s))
+        timer = Timer(turn.timeout_s, turn.expire)
         timer.daemon = True
         self._running.add(turn)
         try:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pyarrow as pa
@@ -24,26 +24,35 @@ _BROKEN_OFF: Final = (
 class RemoteReader:
     """Reads from a running collector."""
 
-    def __init__(self, url: str, key: str | None = None) -> None:
+    def __init__(self, url: str, key: str | None = None, timeout_s: float | None = None) -> None:
         """Connect at the first question.
 
         Args:
             url: the collector's HTTP address, e.g. ``http://127.0.0.1:4318``.
             key: the key to show; default is ``api_key`` of the settings, if there is one.
+            timeout_s: how long one query may take; ``None`` leaves it to the collector.
         """
         self._url = url.rstrip("/")
+        self._timeout_s = timeout_s
         # proxies are for the outside; this is the same machine or the same network
         self._client = httpx.Client(timeout=_TIMEOUT_S, trust_env=False, headers=auth_headers(key))
 
     def sql(self, query: str, params: Params = ()) -> pa.Table:
         """As :meth:`Reader.sql <longpole_collector.stores.base.Reader.sql>`."""
-        given = dict(params) if isinstance(params, Mapping) else list(params)
+        body: dict[str, Any] = {"sql": query}
+        body["params"] = dict(params) if isinstance(params, Mapping) else list(params)
+        if self._timeout_s is not None:
+            body["timeout_s"] = self._timeout_s
         try:
             response = self._client.post(
                 self._url + QUERY_PATH,
-                json={"sql": query, "params": given},
+                json=body,
                 headers={"accept": ARROW},
+                timeout=self._timeout_s or _TIMEOUT_S,
             )
+        except httpx.ReadTimeout as error:
+            limit_s = self._timeout_s or _TIMEOUT_S
+            raise BadInput(f"the query took longer than {limit_s:g} s") from error
         except httpx.RemoteProtocolError as error:
             raise Unreachable(_BROKEN_OFF.format(self._url)) from error
         except (httpx.HTTPError, httpx.InvalidURL, RuntimeError) as error:

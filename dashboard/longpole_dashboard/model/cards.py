@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, Final, Literal, NamedTuple
 
+import polars as pl
+
 from longpole_collector.stores.base import Reader
 from longpole_dashboard.model import quantiles, rolled, text
 from longpole_dashboard.model.quantiles import P50, P99, Change, Quantile
@@ -49,19 +51,21 @@ class _Measured(NamedTuple):
     num_accepted: int
 
 
-def cards(filters: Filters, reader: Reader, *, is_rolled: bool = False) -> tuple[Card, ...]:
+def cards(
+    filters: Filters, reader: Reader, counted: pl.DataFrame | None = None
+) -> tuple[Card, ...]:
     """p50 TTFT, p99 TTFT, p50 TPOT, p99 workflow time and accepted share; always five.
 
     Args:
         filters: which, and what they are compared with.
         reader: the store.
-        is_rolled: read the rolled up views, to within 1 %.
+        counted: what ``rolled.counted`` has of it: latencies are to within 1 % then, also of
+            what they are compared with.
     """
-    now, before = (
-        None if chosen is None else _measured(chosen, reader, is_rolled=is_rolled)
-        for chosen in (filters, filters.baseline)
-    )
-    assert now is not None  # noqa: S101 - filters are given
+    past, before = filters.baseline, None
+    now = _measured(filters, reader, counted)
+    if past is not None:
+        before = _measured(past, reader, None if counted is None else rolled.whole(past, reader))
     found = [
         _latency_card(
             title, metric, now.latencies[place], before.latencies[place] if before else None
@@ -99,10 +103,10 @@ FROM traces WHERE {condition}
 """
 
 
-def _measured(filters: Filters, reader: Reader, *, is_rolled: bool) -> _Measured:
+def _measured(filters: Filters, reader: Reader, counted: pl.DataFrame | None) -> _Measured:
     outcomes = _row(_OUTCOMES, filters, reader, "traces")
-    if is_rolled:
-        found = rolled.measured(filters, reader)
+    if counted is not None:
+        found = rolled.measured(counted)
         told = (rolled.quantile(found.get(column), q) for _, _, column, q in _LATENCIES)
         return _Measured(tuple(told), **outcomes)
     calls, walls = (_row(_CALLS, filters, reader, "calls"), _row(_WALLS, filters, reader, "traces"))

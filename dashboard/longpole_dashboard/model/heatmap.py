@@ -4,8 +4,9 @@ A workflow counts by its slowest call where the metric is a call's, as everywher
 workflows are looked at; one that is not complete does not count.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, log
+from time import time_ns
 from typing import Any, Final
 
 from longpole_collector.stores.base import Reader
@@ -77,6 +78,7 @@ class Heat:
         threshold: the value there.
         num_above: workflows above the objective.
         num_calls: calls of the window, where they are too many for the map; else 0.
+        read_ns: when it was read.
     """
 
     filters: Filters
@@ -93,6 +95,7 @@ class Heat:
     threshold: float | None = None
     num_above: int = 0
     num_calls: int = 0
+    read_ns: int = field(default_factory=time_ns, compare=False)
 
     @property
     def slow(self) -> Box | None:

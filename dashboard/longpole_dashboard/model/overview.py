@@ -4,6 +4,8 @@ import shlex
 from dataclasses import dataclass
 from typing import Any, Final
 
+import polars as pl
+
 from longpole_collector.stores.base import Reader, Value
 from longpole_dashboard.model import quantiles, rolled
 from longpole_dashboard.model.cards import Card, cards
@@ -56,6 +58,21 @@ class Bin:
 
 
 @dataclass(frozen=True)
+class Binned:
+    """The bins of a window; a stretch without traces has none.
+
+    Attributes:
+        bins: in order of time.
+        num_traces: workflows in them all.
+        is_sample: they are a random sample of the window's.
+    """
+
+    bins: tuple[Bin, ...]
+    num_traces: int
+    is_sample: bool = False
+
+
+@dataclass(frozen=True)
 class SlowTrace:
     """One row of the slowest traces."""
 
@@ -96,14 +113,14 @@ def overview(filters: Filters, reader: Reader) -> Overview:
     if not num_traces:
         return Overview(filters, 0, (), (), 1)
     bin_s = bin_width_s(extent["last_ns"] - extent["first_ns"], num_traces)
-    is_rolled = rolled.covers(filters, num_traces, extent["num_calls"], reader)
+    counted = rolled.counted(filters, num_traces, extent["num_calls"], reader)
     return Overview(
         filters,
         num_traces,
-        cards(filters, reader, is_rolled=is_rolled),
-        (rolled_slices if is_rolled else slices)(filters, reader),
+        cards(filters, reader, counted),
+        slices(filters, reader) if counted is None else rolled_slices(filters, counted),
         bin_s,
-        is_rolled,
+        counted is not None,
     )
 
 
@@ -127,7 +144,11 @@ ORDER BY coalesce(ttft_max, wall_max) DESC NULLS LAST LIMIT {MAX_SLICES}
 
 def slices(filters: Filters, reader: Reader) -> tuple[Slice, ...]:
     """Route by prompt version, worst TTFT first (p99, or the maximum where n is too small)."""
-    lines = _lines(_rows(_LINES, filters, reader, width=_line_ns(filters)), rolled.NUM_POINTS)
+    points: dict[tuple[Any, ...], list[tuple[int, float | None]]] = {}
+    for row in _rows(_LINES, filters, reader, width=_line_ns(filters)):
+        its = points.setdefault((row["route"], row["prompt_version"]), [])
+        its.append((row["place"], row["value"]))
+    lines = {slice_: _line(its, rolled.NUM_POINTS) for slice_, its in points.items()}
     found = [
         Slice(
             row["route"],
@@ -145,11 +166,12 @@ def slices(filters: Filters, reader: Reader) -> tuple[Slice, ...]:
     return tuple(sorted(found, key=lambda s: -(s.ttft_p99.tail or 0.0)))
 
 
-def rolled_slices(filters: Filters, reader: Reader) -> tuple[Slice, ...]:
-    """As :func:`slices`, from the rolled up views, to within 1 %."""
-    lines = _lines(*rolled.lines(filters, reader))
+def rolled_slices(filters: Filters, counted: pl.DataFrame) -> tuple[Slice, ...]:
+    """As :func:`slices`, from what ``rolled.counted`` has of them, to within 1 %."""
+    points, num = rolled.lines(counted, filters)
+    lines = {slice_: _line(its, num) for slice_, its in points.items()}
     found = []
-    for (route, version), metrics in rolled.sliced(filters, reader).items():
+    for (route, version), metrics in rolled.sliced(counted).items():
         walls = rolled.quantile(metrics.get("wall_ms"), P99)
         found.append(
             Slice(
@@ -187,14 +209,10 @@ def _line_ns(filters: Filters) -> int:
     return max(1, -(-(filters.end_ns - filters.start_ns) // rolled.NUM_POINTS))
 
 
-def _lines(rows: list[dict[str, Any]], num: int) -> dict[tuple[Any, ...], tuple[float | None, ...]]:
-    """The ``num`` points of each slice's line, in order of time."""
-    found: dict[tuple[Any, ...], list[float | None]] = {}
-    for row in rows:
-        empty: list[float | None] = [None] * num
-        line = found.setdefault((row["route"], row["prompt_version"]), empty)
-        line[row["place"]] = row["value"]
-    return {slice_: tuple(line) for slice_, line in found.items()}
+def _line(points: list[tuple[int, float | None]], num: int) -> tuple[float | None, ...]:
+    """The ``num`` values of a line, from those that are there with their places."""
+    known = dict(points)
+    return tuple(known.get(place) for place in range(num))
 
 
 def bin_width_s(extent_ns: int, num_traces: int) -> int:
@@ -220,11 +238,16 @@ GROUP BY bin, num_traces, stage ORDER BY bin
 """
 
 
-def stage_bins(filters: Filters, width_s: int, num_traces: int, reader: Reader) -> tuple[Bin, ...]:
-    """Mean critical-path ms by stage over time; a stretch without traces has no bin.
+def stage_bins(filters: Filters, width_s: int, num_traces: int, reader: Reader) -> Binned:
+    """Mean critical-path ms by stage over time.
 
-    Ids are random, so of more than ``MAX_BINNED`` traces those with the lowest ones are a sample.
+    Of more than ``MAX_BINNED`` traces what is counted by the minute is read: the last minutes are
+    not yet. Where that is not enough a sample is drawn: ids are random, so those with the lowest.
     """
+    if num_traces > MAX_BINNED:
+        counted = rolled.stages(filters, width_s * SECOND_NS, num_traces, reader)
+        if counted is not None:
+            return _counted_bins(counted)
     share = min(1.0, MAX_BINNED / num_traces) if num_traces else 1.0
     below = "g" if share == 1.0 else f"{int(share * 16**8):08x}"
     width_ns = width_s * SECOND_NS
@@ -232,19 +255,38 @@ def stage_bins(filters: Filters, width_s: int, num_traces: int, reader: Reader) 
     for row in _rows(_BINS, filters, reader, width=width_ns, below=below):
         at = bins.setdefault(row["bin"], Bin(row["bin"], row["num_traces"], {}))
         at.mean_ms[row["stage"]] = row["mean_ms"]
-    return tuple(bins.values())
+    return Binned(tuple(bins.values()), sum(b.num_traces for b in bins.values()), share < 1.0)
 
 
+def _counted_bins(rows: list[dict[str, Any]]) -> Binned:
+    sizes = {row["bin"]: row["num"] for row in rows if row["stage"] is None}
+    bins = {at: Bin(at, num, {}) for at, num in sizes.items()}
+    for row in rows:
+        if row["stage"] is not None:
+            bins[row["bin"]].mean_ms[row["stage"]] = row["ms"] / sizes[row["bin"]]
+    return Binned(tuple(bins.values()), sum(sizes.values()))
+
+
+_LEAST = f"""
+SELECT min(wall_ns) AS ns FROM (
+    SELECT wall_ns FROM traces WHERE {{traces}} AND wall_ns IS NOT NULL
+    ORDER BY wall_ns DESC LIMIT {MAX_SLOWEST})
+"""  # noqa: S608 - our own constants only
 _SLOWEST = f"""
 SELECT trace_id, start_ns, route, prompt_version, wall_ms, long_pole,
        long_pole_ms / nullif(wall_ms, 0) AS long_pole_ratio, outcome
-FROM traces WHERE {{traces}} ORDER BY wall_ms DESC, trace_id LIMIT {MAX_SLOWEST}
+FROM traces WHERE {{traces}} AND wall_ns >= $least ORDER BY wall_ms DESC, trace_id
+LIMIT {MAX_SLOWEST}
 """  # noqa: S608 - our own constants only
 
 
 def slowest(filters: Filters, reader: Reader) -> tuple[SlowTrace, ...]:
     """The slowest traces of the window, slowest first, at most 50."""
-    return tuple(SlowTrace(**row) for row in _rows(_SLOWEST, filters, reader))
+    # first how slow the last one is: the ids of all others need not be written out
+    least = _rows(_LEAST, filters, reader)[0]["ns"]
+    if least is None:
+        return ()
+    return tuple(SlowTrace(**row) for row in _rows(_SLOWEST, filters, reader, least=least))
 
 
 def _rows(query: str, filters: Filters, reader: Reader, **more: Value) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from longpole_analytics.requests import from_views
 from longpole_collector.stores.base import Reader
 from longpole_dashboard.model.box import Box
 from longpole_dashboard.model.heatmap import METRICS, box_condition, points
-from longpole_dashboard.model.window import Filters, overlapping
+from longpole_dashboard.model.window import AMONG, STAGES_AMONG, Filters, overlapping
 
 MAX_HIGH: Final = 5_000
 """Workflows read of those that lie high."""
@@ -120,22 +120,20 @@ _OF_STAGES: Final = """
 SELECT trace_id, list(stage) AS stage, list(critical_ms) AS critical_ms
 FROM trace_stages WHERE {among} AND critical_ms > 0 GROUP BY trace_id
 """
-_AMONG: Final = "trace_id IN (SELECT unnest(string_split($ids, ',')))"
 
 
 def _requests(filters: Filters, ids: list[str], reader: Reader) -> pl.DataFrame:
     """The table of requests of these workflows."""
-    given = {"ids": ",".join(ids)}
-    window = {**given, "start": filters.start_ns, "end": filters.end_ns}
+    window = {"ids": ",".join(ids), "start": filters.start_ns, "end": filters.end_ns}
     inside_window = "start_ns >= $start AND start_ns < $end"
-    traces = _frame(reader, f"SELECT * FROM traces WHERE {inside_window} AND {_AMONG}", window)  # noqa: S608
+    traces = _frame(reader, f"SELECT * FROM traces WHERE {inside_window} AND {AMONG}", window)  # noqa: S608
     calls = _frame(
         reader,
         # prices take long to find, and are no dimension
-        f"SELECT * EXCLUDE (cost_usd, price_version) FROM calls WHERE {overlapping()} AND {_AMONG}",  # noqa: S608
+        f"SELECT * EXCLUDE (cost_usd, price_version) FROM calls WHERE {overlapping()} AND {AMONG}",  # noqa: S608
         window,
     )
-    stages = _frame(reader, _OF_STAGES.format(among=_AMONG), given)
+    stages = _frame(reader, _OF_STAGES.format(among=STAGES_AMONG), window)
     return from_views(traces, stages.explode("stage", "critical_ms"), calls)
 
 

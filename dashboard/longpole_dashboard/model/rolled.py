@@ -1,15 +1,18 @@
-"""The Overview's numbers from the views ``minutes`` and ``hours``: to within 1 %, in a moment.
+"""The Overview's numbers from what is counted by the minute and the hour, in a moment.
+
+Quantiles are to within 1 %, sums and numbers exact, of all minutes that are over.
 
 Reading ten million calls to sort them takes longer than anybody waits. What is rolled up already
 is read instead where it holds nearly all of the window.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
 from longpole_analytics import minutes
 from longpole_analytics.minutes import Counts
+from longpole_analytics.stats import bucket_value
 from longpole_collector.stores.base import Reader
 from longpole_dashboard.model.quantiles import Quantile
 from longpole_dashboard.model.window import Filters
@@ -23,31 +26,83 @@ NUM_POINTS: Final = 24
 _SLICE: Final = ("route", "prompt_version")
 
 
-def covers(filters: Filters, num_traces: int, num_calls: int, reader: Reader) -> bool:
-    """Whether the rolled up views hold nearly all of a window that is large."""
+def counted(
+    filters: Filters, num_traces: int, num_calls: int, reader: Reader
+) -> pl.DataFrame | None:
+    """The counts of a large window by slice and metric; ``None`` where they lack a part of it.
+
+    Args:
+        filters: the window.
+        num_traces: workflows in it.
+        num_calls: their calls.
+        reader: the store.
+    """
     if num_calls < FROM_CALLS or not filters.fits_minutes(of_calls=False):
-        return False
-    rows = _rows(filters, (), reader, "metric = 'wall_ms'")
-    return int(rows["num"].sum() or 0) >= MIN_COVERED * num_traces
+        return None
+    rows = _rows(filters, reader)
+    num = rows.filter(pl.col("metric") == "wall_ms")["num"].sum() or 0
+    return rows if num >= MIN_COVERED * num_traces else None
 
 
-def measured(filters: Filters, reader: Reader) -> dict[str, Counts]:
-    """The counted values of each metric of a window; metrics without values are absent."""
-    rows = _rows(filters, (), reader)
+def whole(filters: Filters, reader: Reader) -> pl.DataFrame:
+    """As :func:`counted`, however much of the window is."""
+    return _rows(filters, reader)
+
+
+def measured(rows: pl.DataFrame) -> dict[str, Counts]:
+    """The counted values of each metric, of all slices; metrics without values are absent."""
     return {
         str(metric): found
-        for (metric,), part in rows.group_by("metric")
-        for _, found in minutes.counts(part.drop("metric"), ())
+        for (metric,), part in _counts(rows).group_by("metric")
+        for _, found in minutes.counts(part, ())
     }
 
 
-def sliced(filters: Filters, reader: Reader) -> dict[tuple[Any, ...], dict[str, Counts]]:
+def sliced(rows: pl.DataFrame) -> dict[tuple[Any, ...], dict[str, Counts]]:
     """The same of each route and prompt version."""
     found: dict[tuple[Any, ...], dict[str, Counts]] = {}
-    for (metric,), part in _rows(filters, _SLICE, reader).group_by("metric"):
-        for slice_, counted in minutes.counts(part.drop("metric"), _SLICE):
-            found.setdefault(slice_, {})[str(metric)] = counted
+    for (metric,), part in _counts(rows).group_by("metric"):
+        for slice_, of_slice in minutes.counts(part, _SLICE):
+            found.setdefault(slice_, {})[str(metric)] = of_slice
     return found
+
+
+_STAGES: Final = """
+SELECT start_ns - start_ns % $width AS bin, stage,
+       sum(num)::BIGINT AS num, sum(critical_ns)::HUGEINT / 1e6 AS ms
+FROM ({rows}) WHERE {matches} GROUP BY ALL ORDER BY bin
+"""
+
+
+def stages(
+    filters: Filters, width_ns: int, num_traces: int, reader: Reader
+) -> list[dict[str, Any]] | None:
+    """Sums of the critical path by stretch of the window (``bin``) and ``stage``, exactly.
+
+    The row without a stage counts all workflows of the stretch. Times are in ms.
+
+    Args:
+        filters: the window.
+        width_ns: of a stretch.
+        num_traces: workflows in the window.
+        reader: the store.
+
+    Returns:
+        ``None`` where the stretches are no whole minutes, or the counts lack a part of the window.
+    """
+    if width_ns % minutes.MINUTE_NS or not filters.fits_minutes(of_calls=False):
+        return None
+    matches, params = filters.matching("minutes")
+    rows = minutes.stretch(
+        filters.start_ns,
+        filters.end_ns,
+        grain="minutes" if width_ns % (60 * minutes.MINUTE_NS) else None,
+        views=("stage_minutes", "stage_hours"),
+    )
+    asked = _STAGES.format(rows=rows, matches=matches)
+    found: list[dict[str, Any]] = reader.sql(asked, {**params, "width": width_ns}).to_pylist()
+    num = sum(row["num"] for row in found if row["stage"] is None)
+    return found if num >= MIN_COVERED * num_traces else None
 
 
 def quantile(found: Counts | None, per_mille: int) -> Quantile:
@@ -58,50 +113,73 @@ def quantile(found: Counts | None, per_mille: int) -> Quantile:
     return Quantile(per_mille, told.n, told.value, told.low, told.high, max(found.max_ms))
 
 
-_LINES: Final = """
-WITH b AS (
-    SELECT route, prompt_version, (start_ns - $first) // $width AS place, bucket, sum(num) AS n
-    FROM {view} WHERE metric = 'ttft_ms' AND start_ns >= $first AND start_ns < $last AND {matches}
-    GROUP BY ALL),
-c AS (
-    SELECT *, sum(n) OVER (PARTITION BY route, prompt_version, place
-                           ORDER BY bucket NULLS FIRST) AS upto,
-           sum(n) OVER (PARTITION BY route, prompt_version, place) AS total
-    FROM b)
-SELECT route, prompt_version, place, log_value(min(bucket)) AS value
-FROM c WHERE upto >= ceil(total * 0.5) GROUP BY route, prompt_version, place
-"""
-
-
-def lines(filters: Filters, reader: Reader) -> tuple[list[dict[str, Any]], int]:
-    """p50 TTFT of each slice (``value``) by stretch of the window (``place``), and the stretches.
+def lines(
+    rows: pl.DataFrame, filters: Filters
+) -> tuple[dict[tuple[Any, ...], list[tuple[int, float | None]]], int]:
+    """p50 TTFT of each slice by stretch of the window, from :func:`counted`; and the stretches.
 
     At most :data:`NUM_POINTS`, each of whole minutes, or hours where the window is long.
     """
-    matches, params = filters.matching("minutes")
+    found: dict[tuple[Any, ...], list[tuple[int, float | None]]] = {}
+    points = rows.filter(pl.col("place").is_not_null()).select(*_SLICE, "place", "bucket")
+    for *slice_, place, bucket in points.iter_rows():
+        value = None if bucket is None else bucket_value(bucket)
+        found.setdefault(tuple(slice_), []).append((place, value))
+    return found, _stretches(filters).num
+
+
+def _counts(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.filter(pl.col("place").is_null())
+
+
+class _Stretches(NamedTuple):
+    """Where the points of a line lie."""
+
+    first_ns: int
+    width_ns: int
+    num: int
+
+
+def _stretches(filters: Filters) -> _Stretches:
     length_ns = filters.end_ns - filters.start_ns
     is_long = length_ns > 2 * NUM_POINTS * 60 * minutes.MINUTE_NS
     grain_ns = 60 * minutes.MINUTE_NS if is_long else minutes.MINUTE_NS
     first_ns = filters.start_ns // grain_ns * grain_ns
     grains = -(-(filters.end_ns - first_ns) // grain_ns)
-    width = -(-grains // NUM_POINTS)
-    given = {**params, "first": first_ns, "last": filters.end_ns, "width": width * grain_ns}
-    asked = _LINES.format(view="hours" if is_long else "minutes", matches=matches)
-    rows: list[dict[str, Any]] = reader.sql(asked, given).to_pylist()
-    return rows, -(-grains // width)
+    width = max(1, -(-grains // NUM_POINTS))
+    return _Stretches(first_ns, width * grain_ns, -(-grains // width))
 
 
-def _rows(
-    filters: Filters, by: tuple[str, ...], reader: Reader, also: str = "true"
-) -> pl.DataFrame:
+_ROWS: Final = f"""
+WITH b AS MATERIALIZED (
+    SELECT route, prompt_version, metric, bucket,
+           CASE WHEN metric = 'ttft_ms' THEN (start_ns - $first) // $width END AS place,
+           sum(num)::BIGINT AS num, max(max_ms) AS max_ms
+    FROM ({{rows}}) WHERE {{matches}} GROUP BY ALL),
+c AS (
+    SELECT route, prompt_version, place, bucket,
+           sum(num) OVER (PARTITION BY route, prompt_version, place
+                          ORDER BY bucket NULLS FIRST) AS upto,
+           sum(num) OVER (PARTITION BY route, prompt_version, place) AS total
+    FROM b WHERE place IS NOT NULL)
+SELECT route, prompt_version, metric, bucket, NULL AS place, sum(num)::BIGINT AS num,
+       sum(num)::BIGINT * {minutes.SCALE} AS weight_e6,
+       sum(num)::BIGINT * {minutes.SCALE} AS squares_e6, max(max_ms) AS max_ms
+FROM b GROUP BY ALL
+UNION ALL BY NAME
+SELECT route, prompt_version, place,
+       CASE WHEN count(bucket) = count(*) THEN min(bucket) END AS bucket
+FROM c WHERE upto >= ceil(total * 0.5) GROUP BY ALL
+"""  # noqa: S608 - our own words
+"""A row with a place is no count: its bucket is the median TTFT of that stretch."""
+
+
+def _rows(filters: Filters, reader: Reader) -> pl.DataFrame:
+    """The counts by slice, metric and bucket; and the median TTFT by slice and stretch."""
     matches, params = filters.matching("minutes")
-    asked = minutes.query(
-        by,
-        is_timed=False,
-        where=f"{matches} AND {also}",
-        since_ns=filters.start_ns,
-        until_ns=filters.end_ns,
-    )
-    frame = pl.from_arrow(reader.sql(asked, params))
+    first_ns, width_ns, _ = _stretches(filters)
+    rows = minutes.stretch(filters.start_ns, filters.end_ns)
+    asked = _ROWS.format(rows=rows, matches=matches)
+    frame = pl.from_arrow(reader.sql(asked, {**params, "first": first_ns, "width": width_ns}))
     assert isinstance(frame, pl.DataFrame)  # noqa: S101 - a table gives a frame
     return frame

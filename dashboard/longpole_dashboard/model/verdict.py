@@ -13,7 +13,7 @@ from longpole_analytics.wording import quantile_name, where_text
 from longpole_collector.stores.base import Reader, Value
 from longpole_dashboard.model import text
 from longpole_dashboard.model.heatmap import MIN_BOXED
-from longpole_dashboard.model.window import Filters, overlapping
+from longpole_dashboard.model.window import AMONG, STAGES_AMONG, Filters, overlapping
 from longpole_dashboard.theme import look
 
 METRICS: Final = ("ttft_ms", "wall_ms")
@@ -63,20 +63,24 @@ class _Views:
     """The newest workflows of a window, with their stages and calls."""
 
     def __init__(self, filters: Filters, reader: Reader) -> None:
-        chosen = f"FROM traces WHERE {filters.on('traces')} ORDER BY start_ns DESC"
-        self.traces = _frame(reader, f"SELECT * {chosen} LIMIT {MAX_TRACES}", filters.params)
-        given: dict[str, Value] = {"ids": ",".join(self.traces["trace_id"])}
-        among = "WHERE trace_id IN (SELECT unnest(string_split($ids, ',')))"
-        self.stages = _frame(reader, f"SELECT * FROM trace_stages {among}", given)  # noqa: S608
+        chosen = f"FROM traces WHERE {filters.on('traces')}"
+        newest = f"ORDER BY start_ns DESC LIMIT {MAX_TRACES}"
+        # first when the oldest of them began: few files, and of few rows all columns, are left
+        begun = f"SELECT min(start_ns) AS ns FROM (SELECT start_ns {chosen} {newest})"  # noqa: S608 - ours
+        since = reader.sql(begun, filters.params)["ns"][0].as_py()
+        asked = f"SELECT * {chosen} AND start_ns >= $since {newest}"
+        self.traces = _frame(reader, asked, {**filters.params, "since": since or 0})
         starts = self.traces["start_ns"]
         first, last = (starts.min(), starts.max()) if len(starts) else (0, 0)
         assert isinstance(first, int)  # noqa: S101 - a column of whole numbers
         assert isinstance(last, int)  # noqa: S101 - likewise
-        window: dict[str, Value] = {"start": first, "end": last + 1, **given}
+        given: dict[str, Value] = {"start": first, "end": last + 1}
+        given["ids"] = ",".join(self.traces["trace_id"])
+        self.stages = _frame(reader, f"SELECT * FROM trace_stages WHERE {STAGES_AMONG}", given)  # noqa: S608
         # prices take long to find, and no finding asks for them
         columns = "* EXCLUDE (cost_usd, price_version)"
-        asked = f"SELECT {columns} FROM calls {among} AND {overlapping()} LIMIT {MAX_CALLS}"  # noqa: S608
-        self.calls = _frame(reader, asked, window)
+        asked = f"SELECT {columns} FROM calls WHERE {AMONG} AND {overlapping()} LIMIT {MAX_CALLS}"  # noqa: S608
+        self.calls = _frame(reader, asked, given)
 
 
 def verdicts(filters: Filters, objectives: Objectives, reader: Reader) -> tuple[Verdict, ...]:

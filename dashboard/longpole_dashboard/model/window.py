@@ -9,12 +9,22 @@ from typing import Final, Literal, NamedTuple
 from longpole_collector.stores.base import Reader, Value
 
 SECOND_NS: Final = 1_000_000_000
-DAY_NS: Final = 86_400 * SECOND_NS
+HOUR_NS: Final = 3_600 * SECOND_NS
+DAY_NS: Final = 24 * HOUR_NS
 
 View = Literal["traces", "calls", "minutes"]
 
+AMONG: Final = "trace_id IN (SELECT unnest(string_split($ids, ',')))"
+"""The condition on rows of the traces that ``$ids`` lists."""
+STAGES_AMONG: Final = (
+    "trace_id IN (SELECT trace_id FROM traces "  # noqa: S608 - our own words
+    f"WHERE start_ns >= $start AND start_ns < $end AND {AMONG})"
+)
+"""The same on stages, which do not tell when they start, of traces that start in the window."""
 MAX_NAMES: Final = 1_000
 """Routes, models and versions that the bar offers, at most of each."""
+_MANY: Final = 100_000
+"""Workflows of which names are looked for one by one."""
 _OF_BOTH: Final = ("route", "route_version", "prompt_version", "service", "failure_class")
 _OF_TRACES: Final = ("slo_class", "root_name", "long_pole", "shape", "outcome")
 _OF_CALLS: Final = (
@@ -143,29 +153,45 @@ def overlapping(view: View = "calls") -> str:
 def bounds(reader: Reader) -> Bounds:
     """What the store holds now; all ``None`` and 0 when it is empty."""
     row = reader.sql(
-        "SELECT min(start_ns) AS first_ns, max(end_ns) AS last_ns, count(*) AS n FROM traces"
+        "SELECT min(start_ns) AS first_ns, max(end_ns) AS last_ns, count(*) AS n, "
+        "max(start_ns) AS newest_ns FROM traces"
     ).to_pylist()[0]
     if not row["n"]:
         return Bounds(None, None, 0, ())
-    return Bounds(
-        row["first_ns"],
-        row["last_ns"],
-        row["n"],
-        *(
-            _names(reader, view, column)
-            for view, column in (
-                ("traces", "route"),
-                ("calls", "request_model"),
-                ("traces", "prompt_version"),
-                ("traces", "route_version"),
-            )
-        ),
-    )
+    uncounted_ns = _uncounted_ns(row["newest_ns"], reader) if row["n"] > _MANY else None
+    names = {
+        (view, column): _names(reader, view, column, uncounted_ns)
+        for view, column in (
+            *(("traces", "route"), ("calls", "request_model")),
+            *(("traces", "prompt_version"), ("traces", "route_version")),
+        )
+    }
+    return Bounds(row["first_ns"], row["last_ns"], row["n"], *names.values())
 
 
-def _names(reader: Reader, view: str, column: str) -> tuple[str, ...]:
+_IS_COUNTED: Final = """
+SELECT (SELECT coalesce(sum(num), 0) FROM stage_hours WHERE stage IS NULL AND start_ns < $since)
+     = (SELECT count(*) FROM traces WHERE start_ns < $since) AS is_counted
+"""
+
+
+def _uncounted_ns(newest_ns: int, reader: Reader) -> int | None:
+    """Since when workflows are perhaps not counted by the hour; ``None`` if some older are not."""
+    since_ns = newest_ns // HOUR_NS * HOUR_NS - HOUR_NS
+    is_counted = reader.sql(_IS_COUNTED, {"since": since_ns})["is_counted"][0].as_py()
+    return since_ns if is_counted else None
+
+
+def _names(reader: Reader, view: str, column: str, uncounted_ns: int | None) -> tuple[str, ...]:
+    """The values of a column; of a large store from what is counted, and what is not yet."""
+    counted = {"route": "stage_hours", "prompt_version": "stage_hours", "request_model": "hours"}
+    source, given = f"SELECT {column} FROM {view}", dict[str, Value]()  # noqa: S608 - ours
+    if uncounted_ns is not None and column in counted:
+        recent = f"{source} WHERE start_ns >= $since"
+        source = f"SELECT DISTINCT {column} FROM {counted[column]} UNION ALL {recent}"  # noqa: S608
+        given["since"] = uncounted_ns
     query = (
-        f"SELECT {column} AS name FROM {view} WHERE coalesce({column}, '') <> '' "  # noqa: S608 - ours
+        f"SELECT {column} AS name FROM ({source}) WHERE coalesce({column}, '') <> '' "  # noqa: S608 - ours
         "GROUP BY 1 ORDER BY 1 LIMIT $most"
     )
-    return tuple(reader.sql(query, {"most": MAX_NAMES}).column("name").to_pylist())
+    return tuple(reader.sql(query, {**given, "most": MAX_NAMES}).column("name").to_pylist())

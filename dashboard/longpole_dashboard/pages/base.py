@@ -16,7 +16,7 @@ class Page:
     """A member of the family of pages; its file's name is its address.
 
     ``draw`` gets what the filter bar says and what the store holds; ``is_shown`` says whether the
-    page is in the menu.
+    page is in the menu; at its address it is in any case.
     """
 
     title: str

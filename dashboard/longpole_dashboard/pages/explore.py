@@ -1,5 +1,6 @@
 """Explore: which workflows are slow, what they share, and where they lose their time."""
 
+import time
 from dataclasses import replace
 from typing import Final
 
@@ -15,8 +16,9 @@ from longpole_dashboard.model.explore import Brushed, Exemplar, Picked
 from longpole_dashboard.model.heatmap import ALIASES, METRICS, Heat, heatmap
 from longpole_dashboard.model.population import Population, population
 from longpole_dashboard.model.selection import spelled as spelled_match
-from longpole_dashboard.model.window import COLUMNS, Bounds, Match
+from longpole_dashboard.model.window import COLUMNS, SECOND_NS, Bounds, Match
 from longpole_dashboard.pages.base import Page
+from longpole_dashboard.source import source
 from longpole_dashboard.theme import look
 from longpole_dashboard.widgets import Selection
 
@@ -39,7 +41,9 @@ def _content(selected: Selection) -> None:
     filters = data.filters(selected)
     metric = _metric()
     limit = objective.objective_for(metric, filters.value_of("route"))
-    heat = data.ask(heatmap, filters, metric, limit)
+    # Drawing on a map does not make it another one: unless it is to follow the clock, it is kept.
+    asked = data.hold if selected.refresh_s is None else data.ask
+    heat = asked(heatmap, filters, metric, limit)
     if heat.num_calls:
         widgets.window_line(filters, heat.num_unknown, data.bounds(), selected)
         widgets.note(
@@ -137,6 +141,9 @@ def _map(heat: Heat, box: Box | None, selected: Selection) -> None:
             f"{text.counted(heat.num_unknown, 'more workflow')} incomplete or without the metric"
         )
     widgets.muted("; ".join(told) + ".")
+    now_ns = time.time_ns()
+    if now_ns - heat.read_ns > data.TTL_S * SECOND_NS and not source().is_recorded:
+        widgets.muted(f"The map is as of {text.ago(heat.read_ns, now_ns)} ago.")
 
 
 def _selection(heat: Heat, box: Box, picked: Picked, selected: Selection) -> None:

@@ -14,7 +14,6 @@ from longpole_dashboard.model.budgets import Budget, budgets
 from longpole_dashboard.model.cards import Tone
 from longpole_dashboard.model.heatmap import METRICS
 from longpole_dashboard.model.overview import (
-    MAX_BINNED,
     Overview,
     Slice,
     SlowTrace,
@@ -95,16 +94,22 @@ def _verdicts(filters: Filters, shown: Overview, selected: Selection) -> None:
 
 def _stages(filters: Filters, shown: Overview, selected: Selection) -> None:
     st.subheader("Where the time goes: mean ms on the critical path, by stage")
-    bins = data.ask(stage_bins, filters, shown.bin_s, shown.num_traces)
+    found = data.ask(stage_bins, filters, shown.bin_s, shown.num_traces)
     st.plotly_chart(
-        figures.stage_area(bins, shown.bin_s, selected.clock),
+        figures.stage_area(found.bins, shown.bin_s, selected.clock),
         key="stages",
         config={"displayModeBar": False},
         alt="mean milliseconds on the critical path per stage over time, stacked",
     )
-    if shown.num_traces > MAX_BINNED:
+    if found.is_sample:
         widgets.muted(
-            f"Means of a random sample of about {text.count(MAX_BINNED)} of the workflows."
+            f"Means of a random sample of {text.count(found.num_traces)} of "
+            f"{text.counted(shown.num_traces, 'workflow')}."
+        )
+    elif found.num_traces != shown.num_traces:
+        widgets.muted(
+            f"Means of {text.counted(found.num_traces, 'workflow')}, counted by the whole minute: "
+            f"{text.count(shown.num_traces)} are in the range now."
         )
 
 
