@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check install bench-collector bench-analytics bench-sdk bench-engine bench-dashboard soak-collector check-senders
+.PHONY: demo test check install bench-collector bench-analytics bench-sdk bench-engine bench-dashboard bench-load soak-collector check-senders
 
 demo: $(STAMP)
 	$(BIN)/longpole demo $(ARGS)
@@ -29,6 +29,9 @@ bench-sdk: $(STAMP)
 
 bench-engine: $(STAMP)
 	$(BIN)/python -m benchmarks.engine $(BARS) $(ARGS)
+
+bench-load: $(STAMP)
+	$(BIN)/python -m benchmarks.load $(BARS) $(ARGS)
 
 bench-dashboard: $(STAMP)
 	$(BIN)/python -m benchmarks.dashboard $(BARS) $(ARGS)

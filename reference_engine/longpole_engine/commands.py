@@ -12,6 +12,8 @@ import click
 from longpole import config as configuration
 from longpole.errors import LongpoleError
 from longpole_engine.load.commands import proxy
+from longpole_engine.load.incident_command import incident
+from longpole_engine.load.matrix_command import matrix
 from longpole_engine.settings import DEFAULTS
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ def engine() -> None:
 
 
 engine.add_command(proxy)
+engine.add_command(incident)
+engine.add_command(matrix)
 
 
 @engine.command("serve")

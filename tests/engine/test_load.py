@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import json
+import signal
 import socket
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -167,8 +170,6 @@ class _Stalls:
         self._has_stalled = False
 
     async def ask(self, *_: Any, **__: Any) -> Any:
-        import time
-
         from longpole.call import StreamState
         from longpole_engine.load.client import Answer, now_ns
 
@@ -306,6 +307,20 @@ def test_any_command_is_a_target() -> None:
     assert json.loads(failed.stdout)["failures"] == {"status_1": 2}
 
 
+def test_ctrl_c_ends_a_run_and_what_came_is_told(server: Server, url: str) -> None:
+    run = "from longpole.cli import main; main()"
+    words = ["load", url, "--arrivals", "constant:50", "--requests", "100000", "--json"]
+    with subprocess.Popen([sys.executable, "-c", run, *words], stdout=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while len(server.bodies) < 5 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        told = json.loads(process.communicate(timeout=60)[0])
+    assert process.returncode == 0
+    assert told["is_partial"]
+    assert 1 <= told["num_completed"] <= told["num_due"] < 100_000
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -317,6 +332,7 @@ def test_any_command_is_a_target() -> None:
         ("http://h:port", "--arrivals", "poisson:1", "--requests", "1"),
         ("http://h", "--arrivals", "a.csv"),
         ("http://h", "--arrivals", "poisson:1", "--duration", "soon"),
+        ("http://h", "--arrivals", "poisson:1", "--requests", "1", "--language", "xx"),
         (
             "http://h",
             "--arrivals",

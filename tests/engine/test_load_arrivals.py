@@ -140,12 +140,19 @@ def test_no_file_is_said(tmp_path: Path) -> None:
 
 
 def test_equal_blocks_give_equal_prefixes_and_nothing_else_does() -> None:
-    whole = prompts.text(Turn(blocks=(7, 8)), 100, 1).split()
-    other = prompts.text(Turn(blocks=(7, 9)), 100, 2).split()
+    whole = prompts.text(Turn(blocks=(7, 8)), 100, "1").split()
+    other = prompts.text(Turn(blocks=(7, 9)), 100, "2").split()
     assert len(whole) == len(other) == 100
     assert whole[:50] == other[:50]
     assert whole[50:] != other[50:]
-    assert prompts.text(Turn(), 40, 1) != prompts.text(Turn(), 40, 2)
+    assert prompts.text(Turn(), 40, "1") != prompts.text(Turn(), 40, "2")
+
+
+@pytest.mark.parametrize("language", prompts.LANGUAGES)
+def test_prompts_of_every_language_have_as_many_words(language: str) -> None:
+    found = prompts.text(Turn(), 60, "1", language).split()
+    assert len(found) == 60
+    assert len(set(found)) > 10
 
 
 def test_hashes_left_out_of_a_chain_are_filled_in() -> None:

@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from random import Random
@@ -40,9 +40,13 @@ class Session(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """Closed loop: so many clients, each of which waits for its answer before it goes on."""
+    """Closed loop: so many clients, each of which waits for its answer before it goes on.
+
+    ``turn`` is what the request of a number asks, counted from 1.
+    """
 
     num_clients: int
+    turn: Callable[[int], Turn] = lambda number: Turn()
 
 
 def parse(text: str, seed: int) -> Iterator[Session] | Closed:

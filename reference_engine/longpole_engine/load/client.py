@@ -4,19 +4,19 @@ What is measured is `longpole.call.Call`'s: one definition of TTFT and TPOT ever
 """
 
 import asyncio
-import json
 import ssl
 import time
 from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import httptools
 
-from longpole.call import Call, Kind, StreamState, Usage
+from longpole.call import Call, StreamState
 from longpole.errors import UsageError
+from longpole_engine.load.events import Broken, ErrorEvent, Events
 
 now_ns: Final = time.perf_counter_ns
 _SLOW_BYTES: Final = 512
@@ -179,6 +179,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, give_back: Callable[["_Connection"], None]) -> None:
         self._give_back = give_back
         self._transport: asyncio.Transport | None = None
+        self._is_asked = False
         self.is_open = False
 
     # --- the request ---
@@ -191,19 +192,22 @@ class _Connection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._answer, self._behaviour, self._limit = answer, behaviour, limit
         self._parser = httptools.HttpResponseParser(self)
-        self._rest = b""
+        self._events = Events(answer.call)
         self._num_slow = 0
         self._is_stream = self._is_kept = False
         self._done: asyncio.Future[None] = loop.create_future()
+        self._is_asked = True
         self._transport.write(request)
         try:
-            if behaviour is not Behaviour.DISCONNECTS:
+            if behaviour is Behaviour.DISCONNECTS:
+                self._transport.close()  # once the request is out
+            else:
                 await self._done
         finally:
-            self._done.cancel()  # what still comes is not this answer's
+            self._is_asked = False  # what still comes is not this answer's
             if answer.is_whole and self.is_open and self._is_kept:
                 self._give_back(self)
-            else:
+            elif behaviour is not Behaviour.DISCONNECTS:
                 self.close()
 
     def close(self) -> None:
@@ -216,27 +220,25 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asyncio has connected."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - as asyncio promises
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         self.is_open = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side went."""
         self.is_open = False
-        done = getattr(self, "_done", None)
-        if done is not None and not done.done():
+        if self._is_asked:
             self._fail(Failure.CUT, str(exc or "the connection ended"))
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        if not hasattr(self, "_parser") or self._done.done():
-            self.close()  # nobody asked
+        if not self._is_asked:
+            self.close()  # nobody waits for it
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail(Failure.BROKEN, str(error))
-        if self._behaviour is Behaviour.SLOW and not self._done.done():
+        if self._behaviour is Behaviour.SLOW and self._is_asked:
             self._dawdle(len(data))
 
     def _dawdle(self, num_bytes: int) -> None:
@@ -269,16 +271,12 @@ class _Connection(asyncio.Protocol):
         answer = self._answer
         if answer.status != 200 or not self._is_stream:
             answer.body += body[: max(0, 1_000_000 - len(answer.body))]
-            return
-        at_ns = now_ns()
-        *lines, self._rest = (self._rest + body).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:") and not self._done.done():
-                self._event(line[5:].strip(), at_ns)
+        elif self._is_asked:
+            self._told(self._events.feed, body)
 
     def on_message_complete(self) -> None:
         """The answer is over."""
-        if self._done.done():
+        if not self._is_asked:
             return
         answer = self._answer
         if answer.status != 200:
@@ -287,63 +285,35 @@ class _Connection(asyncio.Protocol):
             return
         if not self._is_stream:
             answer.call.is_streamed = False
-            self._event(answer.body, now_ns())
-        if not self._done.done():
+            self._told(self._events.whole, answer.body)
+        if self._is_asked:
             answer.call.end(now_ns(), StreamState.COMPLETED)
-            self._done.set_result(None)
+            self._finish()
 
     # --- what it says ---
 
-    def _event(self, data: bytes, at_ns: int) -> None:
-        answer = self._answer
-        if data == b"[DONE]":
-            return
+    def _told(self, tell: Callable[[bytes, int], None], body: bytes) -> None:
         try:
-            found = json.loads(data)
-            if "error" in found:
-                self._fail(Failure.EVENT, json.dumps(found["error"]))
-                return
-            kind = _kind(found)
-            usage = found.get("usage")
-            if usage:
-                answer.call.use(_usage(usage))
-        except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
-            self._fail(Failure.BROKEN, f"{type(error).__name__}: {error}")
-            return
-        answer.call.event(kind, at_ns)
+            tell(body, now_ns())
+        except ErrorEvent as error:
+            self._fail(Failure.EVENT, str(error))
+        except Broken as error:
+            self._fail(Failure.BROKEN, str(error))
         if (
             self._behaviour is Behaviour.CANCELS
-            and len(answer.call.content_ns) >= self._limit
-            and not self._done.done()
+            and len(self._answer.call.content_ns) >= self._limit
+            and self._is_asked
         ):
-            self._done.set_result(None)
+            self._finish()
 
     def _fail(self, failure: Failure, text: str) -> None:
         answer = self._answer
         answer.failure, answer.text = failure, text[:MAX_ERROR_BYTES]
         answer.call.end(now_ns(), StreamState.ERROR)
-        if not self._done.done():
+        if self._is_asked:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._is_asked = False
+        if not self._done.done():  # it was cancelled where the request ran out of time
             self._done.set_result(None)
-
-
-def _kind(found: dict[str, Any]) -> Kind:
-    choices = found.get("choices")
-    if not choices:
-        return Kind.USAGE if found.get("usage") else Kind.EMPTY
-    said = choices[0].get("delta") or choices[0].get("message") or choices[0]
-    if said.get("content") or said.get("text"):
-        return Kind.TEXT
-    if said.get("reasoning_content") or said.get("reasoning"):
-        return Kind.REASONING
-    if said.get("tool_calls"):
-        return Kind.TOOL
-    return Kind.ROLE if said.get("role") else Kind.EMPTY
-
-
-def _usage(found: dict[str, Any]) -> Usage:
-    details = found.get("prompt_tokens_details") or {}
-    return Usage(
-        input_tokens=found.get("prompt_tokens"),
-        cached_input_tokens=details.get("cached_tokens"),
-        output_tokens=found.get("completion_tokens"),
-    )

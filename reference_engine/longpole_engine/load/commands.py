@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import click
 from longpole.errors import LongpoleError, UsageError
 
 if TYPE_CHECKING:
+    from longpole_engine.load.alarm import Alarm
     from longpole_engine.load.arrivals import Closed, Session
     from longpole_engine.load.proxy import Fault
     from longpole_engine.load.run import Asker, Plan, Run
@@ -27,7 +29,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _REPORT_EVERY_S = 10.0
 
 
-class _Span(click.ParamType[float]):
+class SpanType(click.ParamType[float]):
     """Seconds as a number with a unit, ``500ms``, ``30s``, ``5m``."""
 
     name = "time"
@@ -57,21 +59,22 @@ _SHARE = click.FloatRange(0, 1)
 )  # fmt: skip
 @click.option("--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
               help="Of a recording's clock.")  # fmt: skip
-@click.option("--since", type=_Span(), default="24h", show_default=True, help="Of a collector.")
+@click.option("--since", type=SpanType(), default="24h", show_default=True, help="Of a collector.")
 @click.option("--route", help="Of a collector's traffic; also the route of this run's traces.")
 @click.option("--model", default="default", show_default=True)
 @click.option("--input-tokens", type=click.IntRange(1), default=128, show_default=True)
 @click.option("--output-tokens", type=click.IntRange(1), default=64, show_default=True)
-@click.option("--duration", type=_Span(), help="Send for so long.")
+@click.option("--language", default="en", show_default=True, help="Of prompts.")
+@click.option("--duration", type=SpanType(), help="Send for so long.")
 @click.option("--requests", type=click.IntRange(1), help="Send so many.")
 @click.option("--max-failures", type=click.IntRange(1), help="Stop after so many.")
-@click.option("--warm-up", type=_Span(), default="0s", help="Requests due before stand apart.")
+@click.option("--warm-up", type=SpanType(), default="0s", help="Requests due before stand apart.")
 @click.option("--turns", type=click.IntRange(1), default=1, show_default=True, help="A session.")
-@click.option("--think", type=_Span(), default="0s", help="Between a session's turns.")
-@click.option("--timeout", type=_Span(), default="120s", show_default=True, help="Of a request.")
+@click.option("--think", type=SpanType(), default="0s", help="Between a session's turns.")
+@click.option("--timeout", type=SpanType(), default="120s", show_default=True, help="Of a request.")
 @click.option("--max-in-flight", type=click.IntRange(1), default=4096, show_default=True)
 @click.option("--slow", type=_SHARE, default=0.0, help="Share of clients that read slowly.")
-@click.option("--slow-pause", type=_Span(), default="200ms", show_default=True)
+@click.option("--slow-pause", type=SpanType(), default="200ms", show_default=True)
 @click.option("--cancel", type=_SHARE, default=0.0, help="Share that leaves in mid answer.")
 @click.option("--cancel-after", type=click.IntRange(1), default=8, show_default=True,
               help="Chunks of content.")  # fmt: skip
@@ -108,7 +111,13 @@ def load(
         target = Program(line)
     else:
         target = Client(Target.at(str(url), os.environ.get("OPENAI_API_KEY")))
-    done = asyncio.run(_run(plan, planned, target, tracer))
+    _allow_many_files()
+    gc.freeze()  # what is loaded by now stays: collections need not look at it, and are short
+    try:
+        with asyncio.Runner(loop_factory=None if line else _fast_loop()) as runner:
+            done = runner.run(_run(plan, planned, target, tracer))
+    finally:
+        gc.unfreeze()
     found = {"target": line or url, **summary(done, arrivals)}
     if tracer is not None and not tracer.flush():
         click.echo(f"not all traces reached {otlp}", err=True)
@@ -124,11 +133,13 @@ def load(
 @click.option("--fault", "shares", multiple=True, metavar="NAME=SHARE",
               help="429, 429_silent, 500, 529, hang, cut, error_event or buffer, and the share of "
               "requests that meet it; repeatable.")  # fmt: skip
-@click.option("--retry-after", type=_Span(), default="1s", show_default=True)
-@click.option("--hang", type=_Span(), default="60s", show_default=True)
+@click.option("--retry-after", type=SpanType(), default="1s", show_default=True)
+@click.option("--hang", type=SpanType(), default="60s", show_default=True)
 @click.option("--after-events", type=click.IntRange(0), default=3, show_default=True,
               help="Of a stream, before it is cut or fails.")  # fmt: skip
-@click.option("--jitter", type=_Span(), default="0s", help="Each piece is late by up to so much.")
+@click.option(
+    "--jitter", type=SpanType(), default="0s", help="Each piece is late by up to so much."
+)
 @click.option("--bytes-per-s", type=click.FloatRange(0, min_open=True), help="A narrow line.")
 @click.option("--seed", type=int, default=0, show_default=True)
 def proxy(url: str, port: int, shares: tuple[str, ...], **given: Any) -> None:
@@ -177,6 +188,7 @@ def _share(text: str) -> tuple[Fault, float]:
 
 def _plan(given: dict[str, Any]) -> Plan:
     from longpole_engine.load.client import Behaviour
+    from longpole_engine.load.prompts import LANGUAGES
     from longpole_engine.load.run import Plan
 
     shares = {
@@ -186,6 +198,8 @@ def _plan(given: dict[str, Any]) -> Plan:
     }
     if sum(shares.values()) > 1:
         raise UsageError("--slow, --cancel and --disconnect are shares: together at most 1")
+    if given["language"] not in LANGUAGES:
+        raise UsageError(f"--language is one of {', '.join(LANGUAGES)}, not '{given['language']}'")
     return Plan(
         model=given["model"],
         input_tokens=given["input_tokens"],
@@ -199,6 +213,7 @@ def _plan(given: dict[str, Any]) -> Plan:
         warm_up_s=given["warm_up"],
         think_s=given["think"],
         turns=given["turns"],
+        language=given["language"],
         shares=shares,
         limits={
             Behaviour.SLOW: given["slow_pause"],
@@ -226,7 +241,8 @@ async def _run(plan: Plan, planned: Iterable[Session] | Closed, target: Asker, t
     from longpole_engine.load.run import Run
 
     progress = _Progress(plan)
-    run = Run(plan, target, tracer, progress)
+    alarm = _alarm()
+    run = Run(plan, target, tracer, progress, alarm.until if alarm else None)
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
@@ -239,7 +255,37 @@ async def _run(plan: Plan, planned: Iterable[Session] | Closed, target: Asker, t
         await run(planned)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        if alarm is not None:
+            alarm.close()
     return run
+
+
+def _alarm() -> Alarm | None:
+    from longpole_engine.load.alarm import Alarm
+
+    try:
+        return Alarm()
+    except OSError:
+        return None
+
+
+def _allow_many_files() -> None:
+    """As many connections as the system lets this process have; often it starts with 1,024."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows has no such limit
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster loop for connections, where there is one."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    return uvloop.new_event_loop
 
 
 class _Progress:

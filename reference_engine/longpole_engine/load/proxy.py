@@ -8,21 +8,15 @@ that holds a stream back; and it can slow all of them down.
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
-import httptools
-
 from longpole.errors import UsageError
-
-MAX_HEAD_BYTES: Final = 65_536
-MAX_BODY_BYTES: Final = 20 * 2**20
-_READ_BYTES: Final = 65_536
-_TIMEOUT_S: Final = 600.0
+from longpole_engine.load.relay import Door, Reply, refuse, write_head, write_piece
 
 
 class Fault(StrEnum):
@@ -85,13 +79,7 @@ class Faults:
         return None
 
 
-class _Head(NamedTuple):
-    status: int
-    reason: str
-    headers: list[tuple[bytes, bytes]]
-
-
-class Proxy:
+class Proxy(Door):
     """Serves until its server is closed.
 
     Args:
@@ -112,29 +100,8 @@ class Proxy:
         self.num_by_fault: dict[str, int] = {}
         """Requests by what met them; ``none`` for those left alone."""
 
-    async def serve(self, host: str = "127.0.0.1", port: int = 0) -> asyncio.Server:
-        """A listening server; ``port`` 0 takes a free one."""
-        return await asyncio.start_server(self._connected, host, port, limit=MAX_HEAD_BYTES)
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while await self._request(reader, writer):
-                pass
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError, TimeoutError):
-            pass  # the client went, or sent what is no request
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
-    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request and its answer; whether the connection goes on."""
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = _length(head)
-        if length is None or length > MAX_BODY_BYTES:
-            _refuse(writer, 411 if length is None else 413, "Length", "length")
-            return False
-        body = await reader.readexactly(length)
+    async def request(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request as its number says; whether the connection goes on."""
         fault = self._faults.of(self._num_requests)
         self._num_requests += 1
         name = "none" if fault is None else str(fault)
@@ -143,13 +110,13 @@ class Proxy:
             more = ""
             if fault is Fault.RATE_LIMIT:
                 more = f"Retry-After: {self._faults.retry_after_s:g}\r\n"
-            _refuse(writer, *_STATUSES[fault], more)
+            refuse(writer, *_STATUSES[fault], more)
             await writer.drain()
             return True
         if fault is Fault.HANG:
             await asyncio.sleep(self._faults.hang_s)
             return False
-        return await self._relay(_forwarded(head), body, writer, fault)
+        return await self._relay(head, body, writer, fault)
 
     async def _relay(
         self, head: bytes, body: bytes, writer: asyncio.StreamWriter, fault: Fault | None
@@ -157,19 +124,16 @@ class Proxy:
         try:
             upstream, sender = await asyncio.open_connection(self._host, self._port)
         except OSError:
-            _refuse(writer, 502, "Bad Gateway", "upstream_unreachable")
+            refuse(writer, 502, "Bad Gateway", "upstream_unreachable")
             return True
         try:
             sender.write(head + body)
             await sender.drain()
-            answer = _Answer(upstream)
-            found = await answer.head()
-            lines = [f"HTTP/1.1 {found.status} {found.reason}\r\n".encode()]
-            lines += [b"%s: %s\r\n" % pair for pair in found.headers]
-            writer.write(b"".join([*lines, b"Transfer-Encoding: chunked\r\n\r\n"]))
+            answer = Reply(upstream)
+            write_head(writer, await answer.head())
             is_whole = await self._pieces(answer, writer, fault)
             if is_whole:
-                writer.write(b"0\r\n\r\n")
+                await write_piece(writer, b"")
             await writer.drain()
             return is_whole
         finally:
@@ -178,7 +142,7 @@ class Proxy:
                 await sender.wait_closed()
 
     async def _pieces(
-        self, answer: "_Answer", writer: asyncio.StreamWriter, fault: Fault | None
+        self, answer: Reply, writer: asyncio.StreamWriter, fault: Fault | None
     ) -> bool:
         """Pass the body on; ``False`` if it was broken off."""
         held: list[bytes] = []
@@ -204,96 +168,6 @@ class Proxy:
         return True
 
     async def _send(self, writer: asyncio.StreamWriter, piece: bytes) -> None:
-        writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-        await writer.drain()
+        await write_piece(writer, piece)
         if self._faults.bytes_per_s:
             await asyncio.sleep(len(piece) / self._faults.bytes_per_s)
-
-
-class _Answer:
-    """An HTTP answer as it comes."""
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._reason = b""
-        self._pieces: list[bytes] = []
-        self._has_head = self._is_over = False
-
-    async def head(self) -> _Head:
-        """Its status and headers, without those that say how the body is cut into pieces."""
-        while not self._has_head:
-            await self._feed()
-        kept = [
-            (name, value)
-            for name, value in self._headers
-            if name.lower() not in (b"transfer-encoding", b"content-length", b"connection")
-        ]
-        return _Head(self._parser.get_status_code(), self._reason.decode("latin-1"), kept)
-
-    async def body(self) -> AsyncIterator[bytes]:
-        """Its body, piece by piece.
-
-        Raises:
-            asyncio.IncompleteReadError: the server broke it off.
-        """
-        while True:
-            pieces, self._pieces = self._pieces, []
-            for piece in pieces:
-                yield piece
-            if self._is_over:
-                return
-            await self._feed()
-
-    async def _feed(self) -> None:
-        data = await asyncio.wait_for(self._reader.read(_READ_BYTES), _TIMEOUT_S)
-        if not data:
-            raise asyncio.IncompleteReadError(b"", None)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            raise asyncio.IncompleteReadError(data, None) from error
-
-    # httptools' side
-
-    def on_status(self, reason: bytes) -> None:
-        self._reason += reason
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        self._has_head = True
-
-    def on_body(self, body: bytes) -> None:
-        self._pieces.append(body)
-
-    def on_message_complete(self) -> None:
-        self._is_over = True
-
-
-def _length(head: bytes) -> int | None:
-    """Bytes of the body; ``None`` where the head does not say."""
-    for line in head.split(b"\r\n")[1:]:
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"content-length":
-            return int(value) if value.strip().isdigit() else None
-        if name.strip().lower() == b"transfer-encoding":
-            return None
-    return 0
-
-
-def _forwarded(head: bytes) -> bytes:
-    """The head for the server behind: one request a connection."""
-    lines = head[:-4].split(b"\r\n")
-    kept = [line for line in lines if not line.lower().startswith(b"connection:")]
-    return b"\r\n".join([*kept, b"Connection: close", b"", b""])
-
-
-def _refuse(
-    writer: asyncio.StreamWriter, status: int, reason: str, kind: str, more: str = ""
-) -> None:
-    body = json.dumps({"error": {"type": kind, "message": reason, "code": kind}}).encode()
-    head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\n{more}"
-    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol
@@ -13,7 +13,7 @@ from longpole_engine.load.arrivals import Closed, Session, Turn
 from longpole_engine.load.client import Answer, Behaviour, now_ns
 
 _NS: Final = 1_000_000_000
-_YIELD_EVERY: Final = 16
+_MS: Final = 1_000_000
 
 
 class Asker(Protocol):
@@ -63,6 +63,7 @@ class Plan:
     warm_up_s: float = 0.0
     think_s: float = 0.0
     turns: int = 1
+    language: str = prompts.LANGUAGES[0]
     shares: Mapping[Behaviour, float] = field(default_factory=dict)
     limits: Mapping[Behaviour, float] = field(default_factory=dict)
 
@@ -83,6 +84,15 @@ class Sent(NamedTuple):
         return self.answer.call.start_ns - self.due_ns
 
 
+class _Asked(NamedTuple):
+    """A request that is ready to be sent."""
+
+    session: int
+    turn: Turn
+    behaviour: Behaviour
+    body: bytes
+
+
 class Run:
     """One run: give it arrivals, then read what came.
 
@@ -91,6 +101,7 @@ class Run:
         target: whom to ask.
         tracer: where traces go; ``None`` for nowhere.
         on_answer: called after each answer.
+        until: waits for arrivals; by default on the loop's clock of milliseconds.
     """
 
     def __init__(
@@ -99,6 +110,7 @@ class Run:
         target: Asker,
         tracer: Tracer | None = None,
         on_answer: Callable[["Run"], None] = lambda run: None,
+        until: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         self.plan = plan
         self.sent: list[Sent] = []
@@ -114,15 +126,15 @@ class Run:
         self.is_stopped = False
         """By hand, or by ``max_failures``: what is here is a part."""
         self._target, self._tracer, self._on_answer = target, tracer, on_answer
-        self._random = Random(plan.seed)  # noqa: S311 - no secret
+        self._until = until or _until
         self._tasks: set[asyncio.Task[None]] = set()
-        self._num_prompts = 0
-        self._stop = asyncio.Event()
+        self._over = asyncio.Event()
+        self._error: BaseException | None = None
 
     def stop(self) -> None:
         """Send no more and give up what is in flight; what has come stays."""
         self.is_stopped = True
-        self._stop.set()
+        self._over.set()
 
     async def __call__(self, arrivals: Iterable[Session] | Closed) -> None:
         """Run to the end of the arrivals, or of the plan."""
@@ -131,15 +143,16 @@ class Run:
         try:
             if isinstance(arrivals, Closed):
                 for _ in range(arrivals.num_clients):
-                    self._start(self._client())
+                    self._start(self._client(arrivals.turn))
             else:
                 self._start(self._open(arrivals))
-            stopping = asyncio.create_task(self._stop.wait())
-            while self._tasks and not self._stop.is_set():
-                await asyncio.wait({*self._tasks, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (stopping, *self._tasks):
+            await self._over.wait()
+            left = list(self._tasks)
+            for task in left:
                 task.cancel()
-            await asyncio.gather(stopping, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*left, return_exceptions=True)
+            if self._error is not None:
+                raise self._error
         finally:
             self.ended_ns = now_ns()
             self.cpu_s = time.process_time() - cpu_s
@@ -152,31 +165,32 @@ class Run:
             due_ns = self.begun_ns + round(session.due_s * _NS)
             if self._is_over(due_ns):
                 return
-            if number % _YIELD_EVERY == 0:
-                await asyncio.sleep(0)  # behind: those in flight must still be read
-            await _until(due_ns)
+            asked = self._ask(number, 0, session.turns[0])
+            await self._until(due_ns)
             self.num_due += 1
             if self.num_in_flight >= self.plan.max_in_flight:
                 self.num_not_sent += 1
                 continue
-            self._start(self._session(number, due_ns, session.turns))
+            self._start(self._session(due_ns, asked, session.turns))
 
-    async def _session(self, number: int, due_ns: int, turns: tuple[Turn, ...]) -> None:
+    async def _session(self, due_ns: int, asked: "_Asked", turns: tuple[Turn, ...]) -> None:
         for index, turn in enumerate(turns):
             if index:
                 due_ns = now_ns() + round(turn.wait_s * _NS)
                 if self._is_over(due_ns):
                     return
                 self.num_due += 1
+                asked = self._ask(asked.session, index, turn)
                 await _until(due_ns)
-            answer = await self._request(number, due_ns, turn)
+            answer = await self._request(due_ns, asked)
             if not answer.is_whole:
                 return  # a user whose answer fails does not go on
 
-    async def _client(self) -> None:
+    async def _client(self, turn: Callable[[int], Turn]) -> None:
         while not self._is_over(now_ns()):
             self.num_due += 1
-            await self._request(self.num_due, now_ns(), Turn())
+            asked = self._ask(self.num_due, 0, turn(self.num_due))
+            await self._request(now_ns(), asked)
             await asyncio.sleep(self.plan.think_s)
 
     def _is_over(self, due_ns: int) -> bool:
@@ -188,22 +202,33 @@ class Run:
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._error = self._error or task.exception()
+            self._over.set()
+        elif not self._tasks:
+            self._over.set()
 
     # --- what ---
 
-    async def _request(self, session: int, due_ns: int, turn: Turn) -> Answer:
-        plan = self.plan
-        behaviour = self._behaviour()
-        body = self._body(turn)
+    def _ask(self, session: int, index: int, turn: Turn) -> "_Asked":
+        """What is asked, made before it is due; the same for the same seed."""
+        name = f"{self.plan.seed} {session} {index}"
+        return _Asked(session, turn, self._behaviour(name), self._body(turn, name))
+
+    async def _request(self, due_ns: int, asked: "_Asked") -> Answer:
+        plan, behaviour = self.plan, asked.behaviour
         spans = traceparent = None
         if self._tracer is not None:
-            spans, traceparent = self._tracer.begin(due_ns, now_ns(), session)
+            spans, traceparent = self._tracer.begin(due_ns, now_ns(), asked.session)
         self.num_in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.num_in_flight)
         try:
             answer = await self._target.ask(
-                body, traceparent, plan.timeout_s, behaviour, plan.limits.get(behaviour, 0.0)
+                asked.body, traceparent, plan.timeout_s, behaviour, plan.limits.get(behaviour, 0.0)
             )
         except asyncio.CancelledError:
             self.num_given_up += 1
@@ -213,29 +238,29 @@ class Run:
         if self._tracer is not None:
             self._tracer.end(spans, answer)
         is_warm_up = due_ns < self.begun_ns + plan.warm_up_s * _NS
-        self.sent.append(Sent(session, due_ns, turn, behaviour, is_warm_up, answer))
+        self.sent.append(Sent(asked.session, due_ns, asked.turn, behaviour, is_warm_up, answer))
         self.num_failed += answer.failure is not None
         if plan.max_failures is not None and self.num_failed >= plan.max_failures:
             self.stop()
         self._on_answer(self)
         return answer
 
-    def _behaviour(self) -> Behaviour:
-        at = self._random.random()
+    def _behaviour(self, name: str) -> Behaviour:
+        if not any(self.plan.shares.values()):
+            return Behaviour.READS
+        at = Random(f"behaviour {name}").random()  # noqa: S311 - no secret
         for behaviour, share in self.plan.shares.items():
             at -= share
             if at < 0:
                 return behaviour
         return Behaviour.READS
 
-    def _body(self, turn: Turn) -> bytes:
+    def _body(self, turn: Turn, name: str) -> bytes:
         plan = self.plan
-        self._num_prompts += 1
         num_input = plan.input_tokens if turn.input_tokens is None else turn.input_tokens
         num_output = plan.output_tokens if turn.output_tokens is None else turn.output_tokens
-        unique = plan.seed * 1_000_003 + self._num_prompts
         # a prompt or an answer of no token cannot be asked for: the least there is
-        text = prompts.text(turn, max(1, num_input), unique)
+        text = prompts.text(turn, max(1, num_input), name, plan.language)
         return json.dumps(
             {
                 "model": plan.model,
@@ -248,9 +273,11 @@ class Run:
 
 
 async def _until(due_ns: int) -> None:
-    wait_s = (due_ns - now_ns()) / _NS
-    if wait_s > 0:
-        await asyncio.sleep(wait_s)
+    """Wait; let others run even if it is late, so that those in flight are read and counted."""
+    await asyncio.sleep(0)
+    while (wait_ns := due_ns - now_ns()) > 0:  # noqa: ASYNC110 - a time is no event
+        # loops count whole milliseconds, and some wake before the last one is over
+        await asyncio.sleep(-(-wait_ns // _MS) / 1_000)
 
 
 def _with_turns(arrivals: Iterable[Session], plan: Plan) -> Iterator[Session]:

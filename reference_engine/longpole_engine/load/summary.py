@@ -44,7 +44,7 @@ def summary(run: Run, arrivals: str) -> dict[str, Any]:
         "num_not_sent": run.num_not_sent,
         "num_given_up": run.num_given_up,
         "num_completed": len(whole),
-        "failures": dict(Counter(_failure(each) for each in run.sent if each.answer.failure)),
+        "failures": dict(Counter(failure(each) for each in run.sent if each.answer.failure)),
         "behaviours": dict(Counter(str(each.behaviour) for each in run.sent)),
         "asked_per_s": (run.num_due - 1) / spread_s if is_open and spread_s else None,
         "sent_per_s": _rate_per_s(run.sent),
@@ -58,8 +58,8 @@ def summary(run: Run, arrivals: str) -> dict[str, Any]:
         "output_tokens": sum(known) if known else None,
         "output_tokens_per_s": sum(known) / seconds if known and seconds else None,
         "send_lag_ms": quantiles(lag_ms),
-        "warm": _times(warm),
-        "cold": _times(cold),
+        "warm": times(warm),
+        "cold": times(cold),
         "generator_cpu_s": run.cpu_s,
     }
     return found | {"is_behind": is_open and _is_behind(found)}
@@ -69,9 +69,10 @@ def _is_cold(each: Sent) -> bool:
     return each.is_warm_up or each.answer.is_cold
 
 
-def _failure(each: Sent) -> str:
-    failure, status = each.answer.failure, each.answer.status
-    return f"{failure}_{status}" if failure == "status" else str(failure)
+def failure(each: Sent) -> str:
+    """What a request that failed is counted as: ``status_429``, ``cut``, ..."""
+    why, status = each.answer.failure, each.answer.status
+    return f"{why}_{status}" if why == "status" else str(why)
 
 
 def _is_behind(found: dict[str, Any]) -> bool:
@@ -98,21 +99,21 @@ def _known_sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _times(sent: Sequence[Sent]) -> dict[str, Any]:
+def times(sent: Sequence[Sent]) -> dict[str, Any]:
     """Latencies of whole answers, in milliseconds."""
     whole = [(each, each.answer.call.times()) for each in sent if each.answer.is_whole]
-    firsts = [(each, times.ttft_ns) for each, times in whole if times.ttft_ns is not None]
-    tpots = [times.tpot_ns / _MS for _, times in whole if times.tpot_ns is not None]
-    gaps = [gap / _MS for _, times in whole for gap in times.gaps_ns]
+    firsts = [(each, took.ttft_ns) for each, took in whole if took.ttft_ns is not None]
+    tpots = [took.tpot_ns / _MS for _, took in whole if took.tpot_ns is not None]
+    gaps = [gap / _MS for _, took in whole for gap in took.gaps_ns]
     return {
         "num": len(whole),
         "latency": {
             "ttft_ms": quantiles([(ns + each.lag_ns) / _MS for each, ns in firsts]),
-            "e2e_ms": quantiles([(times.e2e_ns + each.lag_ns) / _MS for each, times in whole]),
+            "e2e_ms": quantiles([(took.e2e_ns + each.lag_ns) / _MS for each, took in whole]),
         },
         "service": {
             "ttft_ms": quantiles([ns / _MS for _, ns in firsts]),
-            "e2e_ms": quantiles([times.e2e_ns / _MS for _, times in whole]),
+            "e2e_ms": quantiles([took.e2e_ns / _MS for _, took in whole]),
             "tpot_ms": quantiles(tpots),
             "itl_ms": quantiles(gaps),
         },
