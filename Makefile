@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check install bench-collector bench-analytics bench-sdk bench-engine bench-dashboard bench-load soak-collector check-senders
+.PHONY: demo test check install bench-collector bench-analytics bench-sdk bench-engine bench-dashboard bench-load bench-sampling soak-collector check-senders
 
 demo: $(STAMP)
 	$(BIN)/longpole demo $(ARGS)
@@ -35,6 +35,9 @@ bench-load: $(STAMP)
 
 bench-dashboard: $(STAMP)
 	$(BIN)/python -m benchmarks.dashboard $(BARS) $(ARGS)
+
+bench-sampling: $(STAMP)
+	$(BIN)/python -m benchmarks.sampling $(BARS) $(ARGS)
 
 soak-collector: $(STAMP)
 	$(BIN)/python -m benchmarks.collector soak $(ARGS)

@@ -25,8 +25,9 @@ import polars as pl
 
 from longpole.errors import UsageError
 from longpole.vocab import Stage
-from longpole_analytics.measures import Share, share
+from longpole_analytics.measures import Share
 from longpole_analytics.slices import SliceQuantile, SliceRules, slices
+from longpole_analytics.weighted import weighted_share
 
 SCHEMA: Final = "longpole.budgets/1"
 TABLE: Final = "budget"
@@ -290,7 +291,7 @@ def _spend(requests: pl.DataFrame, budget: Budget, state: str | None) -> Spent:
     known = requests.filter(pl.col(budget.column).is_finite())
     weights = _weights(known)
     is_over = known[budget.column] > budget.limit_ms
-    over = share(int(is_over.sum()), known.height)
+    over = weighted_share(is_over.to_numpy(), weights.to_numpy())
     all_weight = float(weights.sum())
     burn = None
     if all_weight > 0:

@@ -9,10 +9,9 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from longpole_analytics.stats import interval, quantile
+from longpole_analytics.stats import interval, quantile, wilson
 
 _NS_PER_S: Final = 1_000_000_000
-_Z: Final = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -52,12 +51,7 @@ def share(k: int, n: int) -> Share:
     """``k`` of ``n`` with the interval of Wilson (JASA 22, 1927), which holds for small n too."""
     if n <= 0:
         return Share(k, n, None, None, None)
-    p, z2 = k / n, _Z * _Z
-    middle = (p + z2 / (2 * n)) / (1 + z2 / n)
-    reach = _Z / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    low = 0.0 if k == 0 else max(middle - reach, 0.0)
-    high = 1.0 if k == n else min(middle + reach, 1.0)
-    return Share(k, n, p, low, high)
+    return Share(k, n, k / n, *wilson(k / n, n))
 
 
 # --- retries -----------------------------------------------------------------------------------

@@ -51,7 +51,9 @@ TIMES: Final = (
     "e2e_ms",
     "stall_ms",
     "chunk_gap_max_ms",
+    "tool_total_ms",
 )
+"""``tool_total_ms`` is what all tools took together, side by side or not."""
 OUTCOME_TIMES: Final = ("time_to_useful_ms", "time_to_accepted_ms")
 OTHER_NUMBERS: Final = ("in_flight", "tokens_per_chunk", "weight")
 FACTS: Final = (
@@ -170,7 +172,7 @@ def from_views(traces: pl.DataFrame, stages: pl.DataFrame, calls: pl.DataFrame) 
 
     A workflow of several model calls counts by its slowest for a call's times, by the sum for
     tokens, attempts and turns, and has a call's dimension only where all its calls share it and
-    the workflow does not state its own.
+    the workflow does not state its own. ``weight`` is null where all stand for themselves alone.
 
     Args:
         traces: rows of the view ``traces``.
@@ -188,6 +190,9 @@ def from_views(traces: pl.DataFrame, stages: pl.DataFrame, calls: pl.DataFrame) 
     joined = joined.join(_stage_times(stages), on="trace_id", how="left").rename(
         {"wall_ms": "e2e_ms"}
     )
+    if "weight" in joined.columns:  # where nothing was sampled, nothing is weighed
+        weight = pl.col("weight")
+        joined = joined.with_columns(pl.when((weight != 1).any()).then(weight).alias("weight"))
     client = pl.sum_horizontal("stream_ms", "render_ms")
     return from_flat(joined.with_columns(client.alias("client_ms"))).sort("start_ns", "trace_id")
 
@@ -270,11 +275,11 @@ def _sum_known(column: pl.Expr) -> pl.Expr:
 
 
 def _stage_times(stages: pl.DataFrame) -> pl.DataFrame:
-    return stages.group_by("trace_id").agg(
-        pl.col("critical_ms")
-        .filter(pl.col("stage") == stage.value)
-        .sum()
-        .cast(pl.Float64)
-        .alias(f"{stage.value}_ms")
-        for stage in Stage
-    )
+    def of(stage: Stage, column: str) -> pl.Expr:
+        return pl.col(column).filter(pl.col("stage") == stage.value).sum().cast(pl.Float64)
+
+    whole = []
+    if "total_ms" in stages.columns:
+        whole = [of(Stage.TOOL, "total_ms").alias("tool_total_ms")]
+    critical = [of(stage, "critical_ms").alias(f"{stage.value}_ms") for stage in Stage]
+    return stages.group_by("trace_id").agg(*critical, *whole)

@@ -71,7 +71,8 @@ def shapes(
     a data folder. Without --baseline and --current the last 24 hours (or since --since) are
     compared with the 7 days before.
     """
-    from longpole_analytics.shapes import ShapeRules, shapes_of
+    from longpole_analytics.shape_causes import judged
+    from longpole_analytics.shapes import ShapeRules
     from longpole_analytics.thresholds import configured
 
     if (baseline is None) != (current is None):
@@ -91,7 +92,7 @@ def shapes(
         )
         sides = select(every, baseline), select(every, current)
     rules = configured(ShapeRules(), "shapes")
-    found = shapes_of(*sides, _dimensions(sides[0], by), rules)
+    found = judged(sides, source, _dimensions(sides[0], by), rules)
     if as_json:
         document = {"schema": SCHEMA, "slices": [shape.document() for shape in found]}
         click.echo(json.dumps(document, allow_nan=False))

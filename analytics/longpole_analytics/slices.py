@@ -15,7 +15,10 @@ import polars as pl
 from longpole.errors import BadInput
 from longpole_analytics import minutes
 from longpole_analytics.slice_labels import ORDER, checked_metric, labelled, largest, weights
-from longpole_analytics.stats import is_shown, rank, rank_interval
+from longpole_analytics.stats import is_shown
+from longpole_analytics.weighted import Estimate
+from longpole_analytics.weighted import is_shown as is_carried
+from longpole_analytics.weighted import quantile as weighted_quantile
 
 SCHEMA: Final = "longpole.slices/1"
 EXACT: Final = "exact"
@@ -37,12 +40,27 @@ class SliceRules:
 
 
 class SliceQuantile(NamedTuple):
-    """One quantile and its interval; ``None`` where the requests are too few for it."""
+    """One quantile and its interval; ``None`` where the requests are too few for it.
+
+    Attributes:
+        q: which.
+        value: its value.
+        low: lower end of the 95 % interval for the traffic behind the requests.
+        high: its upper end.
+        all_ends: the ends for all requests that came, where not all of them were kept; ``None``
+            where they were.
+    """
 
     q: float
     value: float | None
     low: float | None
     high: float | None
+    all_ends: tuple[float | None, float | None] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As ``longpole.slices/1`` has it; ``all_ci95`` is there only of sampled requests."""
+        found = {"q": self.q, "value": self.value, "ci95": [self.low, self.high]}
+        return found if self.all_ends is None else {**found, "all_ci95": list(self.all_ends)}
 
 
 @dataclass(frozen=True)
@@ -88,10 +106,7 @@ class Slices:
                     "n": each.n,
                     "weight": each.weight,
                     "num_unknown": each.num_unknown,
-                    "quantiles": [
-                        {"q": found.q, "value": found.value, "ci95": [found.low, found.high]}
-                        for found in each.quantiles
-                    ],
+                    "quantiles": [found.document() for found in each.quantiles],
                     "max": each.greatest,
                 }
                 for each in self.slices
@@ -210,12 +225,9 @@ def _slice(
     known = int(np.count_nonzero(~np.isnan(values)))
     num_unknown = len(values) - known
     values, weights = values[:known], weights[:known]
-    total = float(weights.sum())
-    quantiles = tuple(
-        SliceQuantile(q, *_quantile(values, weights, total, q)) for q in rules.quantiles
-    )
+    quantiles = tuple(_quantile(values, weights, q) for q in rules.quantiles)
     greatest = float(values[-1]) if known else None
-    return Slice(dict(where), known, total, num_unknown, quantiles, greatest)
+    return Slice(dict(where), known, float(weights.sum()), num_unknown, quantiles, greatest)
 
 
 def _rolled(where: dict[str, str | None], counted: minutes.Counts, rules: SliceRules) -> Slice:
@@ -229,23 +241,15 @@ def _rolled(where: dict[str, str | None], counted: minutes.Counts, rules: SliceR
 
 
 def _quantile(
-    values: "np.ndarray[Any, Any]", weights: "np.ndarray[Any, Any]", total: float, q: float
-) -> tuple[float | None, float | None, float | None]:
-    n = len(values)
-    if not is_shown(n, q):
-        return None, None, None
-    if np.all(weights == 1):
-        low, high = rank_interval(n, q)
-        ends = [None if at is None else float(values[at - 1]) for at in (low, high)]
-        return float(values[rank(n, q) - 1]), ends[0], ends[1]
-    upto = np.cumsum(weights)
-    # as many equal ones would tell as much: Kish, Survey Sampling (1965), 11.7
-    told = max(int(total**2 / float((weights**2).sum())), 1)
-    low, high = rank_interval(told, q)
+    values: "np.ndarray[Any, Any]", weights: "np.ndarray[Any, Any]", q: float
+) -> SliceQuantile:
+    found = weighted_quantile(values, weights, q) if is_carried(weights, q) else None
+    if found is None:
+        return SliceQuantile(q, None, None, None)
+    return SliceQuantile(q, found.value, found.low, found.high, _all_ends(found, weights))
 
-    def at_weight(weight: float) -> float:
-        place = int(np.searchsorted(upto, weight * (1 - 1e-12), "left"))
-        return float(values[min(place, n - 1)])
 
-    ends = [None if at is None else at_weight(at * total / told) for at in (low, high)]
-    return at_weight(q * total), ends[0], ends[1]
+def _all_ends(
+    found: Estimate, weights: "np.ndarray[Any, Any]"
+) -> tuple[float | None, float | None] | None:
+    return None if np.all(weights == 1) else (found.all_low, found.all_high)

@@ -91,6 +91,34 @@ def numbered(spans: pa.Table) -> pa.Table:
     return pa.table([arrays[field.name] for field in wanted], schema=wanted)
 
 
+def weights(
+    spans: pa.Table, hi: npt.NDArray[np.uint64], lo: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.float64] | None:
+    """How many each of some traces stands for; ``None`` where each stands for itself.
+
+    A trace has its root's weight, else the least that one of its spans has.
+
+    Args:
+        spans: as :func:`numbered` gives them.
+        hi: upper halves of the traces' ids.
+        lo: lower halves.
+    """
+    import numpy as np
+    import polars as pl
+
+    if spans["weight"].null_count == spans.num_rows:
+        return None
+    told = spans.select(["trace_hi", "trace_lo", "parent_id", "weight"])
+    frame = pl.DataFrame(told).drop_nulls("weight")
+    root = pl.col("weight").filter(pl.col("parent_id").is_null()).min()
+    found = frame.group_by("trace_hi", "trace_lo").agg(
+        pl.coalesce(root, pl.col("weight").min()).alias("weight")
+    )
+    ids = pl.DataFrame({"trace_hi": np.asarray(hi), "trace_lo": np.asarray(lo)})
+    joined = ids.join(found, on=["trace_hi", "trace_lo"], how="left", maintain_order="left")
+    return joined["weight"].fill_null(1.0).to_numpy()
+
+
 def _numbers(spans: pa.Table, name: str, num_words: int) -> list[pa.Array]:
     """Hex text as words of 16 digits each."""
     import numpy as np

@@ -20,6 +20,7 @@ BUCKET_ERROR = 0.01
 """Relative error of a value that is read back from its bucket."""
 BUCKET_GAMMA = (1 + BUCKET_ERROR) / (1 - BUCKET_ERROR)
 """Ratio of a bucket's edges."""
+_Z_95 = 1.959963984540054
 _EXACT_VARIANCE = 10_000
 """Of a rank: beyond it the interval comes from the normal distribution, a rank off at most."""
 
@@ -74,6 +75,15 @@ def interval(values: Sequence[float], q: float) -> tuple[float | None, float | N
     ordered = sorted(values)
     low, high = rank_interval(len(ordered), q) if ordered else (None, None)
     return ordered[low - 1] if low else None, ordered[high - 1] if high else None
+
+
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """95 % interval of a share of ``n`` (Wilson, JASA 22, 1927), which holds for small n too."""
+    z2 = _Z_95 * _Z_95
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    reach = _Z_95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    low = 0.0 if share == 0 else max(middle - reach, 0.0)
+    return low, 1.0 if share == 1 else min(middle + reach, 1.0)
 
 
 def _binomial_cdf(n: int, q: float) -> Iterator[tuple[int, float]]:

@@ -75,7 +75,7 @@ def whatif(
     where it was. Incomplete traces are left out.
     """
     from longpole_analytics.bulk import savings_table
-    from longpole_analytics.span_loading import load_spans
+    from longpole_analytics.span_loading import load_spans, weights
     from longpole_analytics.whatif_population import changes
 
     if math.isnan(faster_by):
@@ -88,7 +88,8 @@ def whatif(
     wall_ms, saved_ms = found.wall_ns[whole] / 1e6, found.saved_ns[whole, 0] / 1e6
     if not len(wall_ms):
         raise NotEnoughData("no complete trace meets the condition: nothing to replay")
-    quantiles = changes(wall_ms, saved_ms)
+    weight = weights(spans, found.trace_hi, found.trace_lo)
+    quantiles = changes(wall_ms, saved_ms, weight=None if weight is None else weight[whole])
     if as_json:
         click.echo(json.dumps(document(question, quantiles, found)))
     else:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longpole_analytics.stats import is_shown, rank
+from longpole_analytics.weighted import is_shown as is_carried
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 SEED: Final = 20_251_130
@@ -44,6 +45,7 @@ def changes(
     saved_ms: Sequence[float] | Floats,
     quantiles: Sequence[float] = QUANTILES,
     *,
+    weight: Floats | None = None,
     seed: int = SEED,
 ) -> list[Change]:
     """How each quantile of the wall time would change; the same input gives the same answer.
@@ -55,29 +57,45 @@ def changes(
         wall_ms: wall time of each trace.
         saved_ms: what the replay saved of it.
         quantiles: which to compare.
+        weight: how many traces each stands for; ``None`` where each is one.
         seed: of the bootstrap.
     """
     current = np.asarray(wall_ms, np.float64)
     replayed = current - np.asarray(saved_ms, np.float64)
     n = len(current)
-    shown = [q for q in quantiles if n and is_shown(n, q)]
-    found = dict(zip(shown, _compared(current, replayed, shown, seed), strict=True))
+    if weight is None or np.all(weight == 1):
+        weight, shown = None, [q for q in quantiles if n and is_shown(n, q)]
+    else:
+        in_order = weight[np.argsort(current, kind="stable")]
+        shown = [q for q in quantiles if is_carried(in_order, q)]
+    found = dict(zip(shown, _compared(current, replayed, shown, weight, seed), strict=True))
     return [found.get(q) or Change(q, n, None, None, None, None) for q in quantiles]
 
 
 def _compared(
-    current: Floats, replayed: Floats, quantiles: Sequence[float], seed: int
+    current: Floats,
+    replayed: Floats,
+    quantiles: Sequence[float],
+    weight: Floats | None,
+    seed: int,
 ) -> list[Change]:
     if not quantiles:
         return []
     n = len(current)
-    ranks = np.array([rank(n, q) for q in quantiles])
     order = np.argsort(current, kind="stable")
     current, replayed = current[order], replayed[order]
     by_replayed = np.argsort(replayed, kind="stable")
     sorted_replayed = replayed[by_replayed]
-    before, after = current[ranks - 1], sorted_replayed[ranks - 1]
-    drawn = _resampled(current, sorted_replayed, by_replayed, ranks, np.random.default_rng(seed))
+    random = np.random.default_rng(seed)
+    if weight is None:
+        ranks = np.array([rank(n, q) for q in quantiles])
+        before, after = current[ranks - 1], sorted_replayed[ranks - 1]
+        drawn = _resampled(current, sorted_replayed, by_replayed, ranks, random)
+    else:
+        weight, shares = weight[order], np.array(quantiles)
+        before = _at(current, weight, shares)
+        after = _at(sorted_replayed, weight[by_replayed], shares)
+        drawn = _reweighed(current, sorted_replayed, by_replayed, weight, shares, random)
     tail = (1 - CONFIDENCE) / 2
     low, high = (np.sort(drawn, axis=0)[rank(len(drawn), share) - 1] for share in (tail, 1 - tail))
     columns: list[Any] = [array.tolist() for array in (before, after, after - before, low, high)]
@@ -108,3 +126,29 @@ def _resampled(
         would = sorted_replayed[np.searchsorted(np.cumsum(counts[by_replayed]), ranks)]
         drawn[row] = would - was
     return drawn
+
+
+def _reweighed(
+    current: Floats,
+    sorted_replayed: Floats,
+    by_replayed: Ints,
+    weight: Floats,
+    shares: Floats,
+    random: np.random.Generator,
+) -> Floats:
+    """As :func:`_resampled`, of traces that stand for several."""
+    n = len(current)
+    num = min(NUM_RESAMPLES, max(MIN_RESAMPLES, MAX_DRAWS // n))
+    drawn = np.empty((num, len(shares)))
+    for row in range(num):
+        told = weight * np.bincount(random.integers(0, n, n, dtype=np.int32), minlength=n)
+        would = _at(sorted_replayed, told[by_replayed], shares)
+        drawn[row] = would - _at(current, told, shares)
+    return drawn
+
+
+def _at(values: Floats, weight: Floats, shares: Floats) -> Floats:
+    """The values, which are in order, at these shares of the weight."""
+    upto = np.cumsum(weight)
+    found: Floats = values[np.searchsorted(upto, shares * upto[-1] * (1 - 1e-12))]
+    return found

@@ -24,6 +24,7 @@ from longpole_collector.decode.raw import (
 from longpole_collector.dialects.base import Rule, seconds_ms, seconds_ns
 from longpole_collector.dialects.base import attempts as attempts_rule
 from longpole_collector.dialects.otel_genai import RULES
+from longpole_collector.tracestate import state_of
 
 _RESOURCE_PREFIX: Final = "resource."
 
@@ -51,6 +52,7 @@ def to_raw(span: Span) -> RawSpan:
         [RawLink(**link) for link in json.loads(span.links or "[]")],
         span.scope or "",
         Resource(span.service, span.instance_id, {}),
+        state=state_of(span.weight, span.randomness),
     )
 
 
@@ -107,6 +109,8 @@ def _span(span: RawSpan) -> dict[str, Any]:
         "status": {"code": STATUSES.index(span.status), "message": span.status_message},
         "attributes": _pairs(span.attributes),
     }
+    if span.state:
+        document["traceState"] = span.state
     if span.events:
         document["events"] = [
             {

@@ -175,7 +175,7 @@ def open_project(
                 "project '%s' stores prompts and answers (%s%s)", name, policy.content, for_long
             )
         scrubber = Scrubber(policy, health)
-        writer = Writer(store, rollup, health, scrubber=scrubber)
+        writer = Writer(store, rollup, health, scrubber=scrubber, sampling=settings.sampling)
         ingest = Ingest(folder, writer, max_body_bytes=settings.max_body_bytes, budget=budget)
     except BaseException:
         store.close()

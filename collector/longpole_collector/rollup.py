@@ -27,6 +27,7 @@ from longpole.vocab.trace import Trace, TraceStage
 from longpole_collector.dirty import Dirty
 from longpole_collector.health import Health
 from longpole_collector.kin import Kin, recent
+from longpole_collector.sampling_rules import SamplingRules
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.narrow import Place
 from longpole_collector.stores.rollups import Rollups, Unsettled
@@ -43,6 +44,7 @@ from longpole_collector.stores.schema import (
     trace_numbers,
 )
 from longpole_collector.stores.settle import Calls, Settled
+from longpole_collector.thinning import Thinner
 
 QUIET_S: Final = 0.3
 """A trace is computed this long after its last span."""
@@ -75,7 +77,13 @@ def load_rollup() -> Rollup | None:
 class Settler:
     """Settles dirty traces: their calls and their roll-ups; used by the writing thread only."""
 
-    def __init__(self, store: DuckStore, rollup: Rollup | None, health: Health) -> None:
+    def __init__(
+        self,
+        store: DuckStore,
+        rollup: Rollup | None,
+        health: Health,
+        sampling: SamplingRules | None = None,
+    ) -> None:
         self._store = store
         self._rollups = Rollups(store)
         self._rollup = rollup
@@ -90,10 +98,18 @@ class Settler:
             with store.writing() as reader:
                 self._note_kin(recent(reader, _KIN_WINDOW_NS, _MAX_KIN))
         store.is_settled = self.is_settled
+        self._thinner: Thinner | None = None
+        if rollup is not None and sampling is not None and sampling.is_on:
+            self._thinner = Thinner(store, sampling, health, self._kin.of)
+            health.gauge("undecided_traces", self._thinner.num_waiting)
 
     def num_dirty(self) -> int:
-        """Traces that wait, at most."""
+        """Traces that wait for their roll-up, at most."""
         return len(self._dirty)
+
+    def num_waiting(self) -> int:
+        """Those, and those that wait to be decided about."""
+        return len(self._dirty) + (self._thinner.num_waiting() if self._thinner else 0)
 
     def is_behind(self) -> bool:
         """Whether so many wait that no more spans should be taken before some are settled."""
@@ -141,7 +157,9 @@ class Settler:
             num = _MANY_TRACES if everything else min(left, _MANY_TRACES)
             self._settle(self._rollup, waiting, due[:num])
             left -= 0 if everything else num
-        return len(self._dirty)
+        if self._thinner is not None and not everything:
+            self._thinner.decide(self._dirty.waiting())
+        return self.num_waiting()
 
     # --- inside ---------------------------------------------------------------------------------
     def _note_kin(self, rows: pa.Table) -> None:
@@ -168,7 +186,10 @@ class Settler:
         with _no_collection():
             traces, stages = self._rolled(rollup, settled.spans)
         left = waiting.filter(pa.array(is_kept))
-        self._replace(_completed(traces, settled), stages, places, settled, left)
+        traces = _completed(traces, settled)
+        self._replace(traces, stages, places, settled, left)
+        if self._thinner is not None:
+            self._thinner.note(_undecided(traces))
         self._dirty.keep(is_kept)  # a failed one is not tried again before its next span
 
     def _rolled(self, rollup: Rollup, spans: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -233,6 +254,25 @@ _UNKNOWN: Final = (np.iinfo(np.int64).max, np.iinfo(np.int64).min, np.iinfo(np.i
 """First start, last start and first arrival that widen nothing."""
 
 
+def _undecided(traces: pa.Table) -> pa.Table:
+    """What :meth:`Dirty.put <longpole_collector.dirty.Dirty.put>` takes of rows of traces."""
+    found = traces.select([TRACE_HI, TRACE_LO, "first_start_ns", "last_start_ns"])
+    return found.append_column("first_received_ns", traces["first_start_ns"])
+
+
+def _weights(spans: pa.Table) -> pa.Table:
+    """What traces stand for as their senders say: the root, else the span that says least."""
+    keys = [TRACE_HI, TRACE_LO]
+    told = spans.select([*keys, "parent_id", "weight"]).filter(spans["weight"].is_valid())
+    is_root = told["parent_id"].is_null()
+    inner = pc.if_else(is_root, None, told["weight"])
+    root = pc.if_else(is_root, told["weight"], None)
+    parts = told.select(keys).append_column("root", root).append_column("inner", inner)
+    found = parts.group_by(keys).aggregate([("root", "min"), ("inner", "min")])
+    weight = pc.coalesce(found["root_min"], found["inner_min"])
+    return found.select(keys).append_column("weight", weight)
+
+
 def _waiting(traces: Sequence[Unsettled]) -> pa.Table:
     table = trace_numbers([trace.trace_id for trace in traces])
     for name in Unsettled._fields[1:]:
@@ -277,6 +317,10 @@ def _completed(traces: pa.Table, settled: Settled) -> pa.Table:
         ]
         place = traces.column_names.index("flags")
         traces = traces.set_column(place, "flags", pa.array(flags, pa.list_(pa.string())))
+    if settled.spans["weight"].null_count < settled.spans.num_rows:
+        weights = traces.select(keys).append_column("row", numbers)
+        weights = weights.join(_weights(settled.spans), keys=keys).sort_by("row")
+        traces = traces.append_column("weight", weights["weight"])
     traces = traces.append_column("first_start_ns", found["start_ns_min"])
     return traces.append_column("last_start_ns", found["start_ns_max"])
 

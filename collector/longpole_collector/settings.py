@@ -11,9 +11,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Literal
 
-from longpole.config import Scalar, settings, subtables
+from longpole.config import Scalar, find_file, read_file, resolved, settings, subtables
 from longpole.errors import UsageError
 from longpole_collector.keys import DEFAULT_PROJECT, check_project, has_keys
+from longpole_collector.sampling_rules import SamplingRules
 
 DEFAULTS: dict[str, Scalar | None] = {
     "db": "./.longpole",
@@ -129,6 +130,8 @@ class Settings:
     retention_bytes: int = 50 << 30
     """The oldest days are dropped while a project takes more than this on disk."""
     projects: Mapping[str, ProjectSettings] = field(default_factory=dict)
+    sampling: SamplingRules = field(default_factory=SamplingRules)
+    """Which traces are kept: the table ``[collector.sampling]``."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -232,6 +235,10 @@ def load_settings(**flags: Scalar | Path | None) -> Settings:
         key: setting.value for key, setting in settings("collector", DEFAULTS).items()
     }
     values["projects"] = subtables("collector", "projects")
+    sampling = read_file(find_file()).get("collector", {}).get("sampling", {})
+    if not isinstance(sampling, dict):
+        raise UsageError("[collector] sampling: expected a table, as in [collector.sampling]")
+    values["sampling"] = resolved(sampling, "collector.sampling")
     values |= {key: value for key, value in flags.items() if value is not None}
     try:
         return TypeAdapter(Settings).validate_python(values)

@@ -26,6 +26,7 @@ from longpole_collector.events import clean, from_rows, join, to_rows
 from longpole_collector.health import Health, num_late
 from longpole_collector.normalise import Reader
 from longpole_collector.rollup import Settler
+from longpole_collector.sampling_rules import SamplingRules
 from longpole_collector.stores.duckdb import DuckStore, add_rows
 from longpole_collector.stores.events import WaitingEvents
 from longpole_collector.stores.schema import HEAVY, SPANS, TRACE_HI, TRACE_LO, to_arrow
@@ -59,6 +60,7 @@ class Writer:
         health: Health | None = None,
         *,
         scrubber: Scrubber | None = None,
+        sampling: SamplingRules | None = None,
     ) -> None:
         """Open the way into a store.
 
@@ -67,6 +69,7 @@ class Writer:
             rollup: computes the traces' roll-ups; ``None`` for none.
             health: counts what is stored and dropped.
             scrubber: decides what of prompts, answers and ids is kept; drops content if absent.
+            sampling: which traces are kept; all if absent.
         """
         self.health = health or Health()
         scrubber = scrubber or Scrubber(Policy(), self.health)
@@ -75,7 +78,7 @@ class Writer:
         self._scrubber = scrubber
         self._events = WaitingEvents(store)
         self._next_join_s = 0.0
-        self._settler = Settler(store, rollup, self.health)
+        self._settler = Settler(store, rollup, self.health, sampling)
         self.health.gauge("dirty_traces", self._settler.num_dirty)
         self.health.gauge("pending_events", self._events.num_waiting)
 
@@ -176,8 +179,8 @@ class Writer:
         return self._settler.settle(max_traces, everything=everything, for_s=for_s)
 
     def num_dirty(self) -> int:
-        """Traces that wait for their roll-up."""
-        return self._settler.num_dirty()
+        """Traces that wait for their roll-up, or to be decided about."""
+        return self._settler.num_waiting()
 
     def is_behind(self) -> bool:
         """Whether so many traces wait that no more spans should be taken before some are done."""

@@ -129,6 +129,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "doctor": (f"{_COLLECTOR}:doctor", "what is wrong on this machine, and the fix", "collector"),
     "engine": ("longpole_engine.commands:engine", "the reference engine", "engine"),
     "load": ("longpole_engine.load.commands:load", "send requests, open loop by default", "engine"),
+    "lab": (
+        "longpole_dashboard.lab.commands:lab",
+        "every latency shape made here, and named",
+        "all",
+    ),
     "config": ("longpole.commands:show_config", "every setting with its source", ""),
 }
 """Command -> (where it lives, one line, the extra it needs)."""

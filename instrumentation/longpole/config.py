@@ -25,8 +25,12 @@ TABLES = (
     *("sdk", "collector", "dashboard", "engine", "slo", "alerts", "prices", "budget", "analytics"),
     *("report", "gate"),
 )
-SUBTABLES = {"collector": ("projects",), "alerts": ("sinks",), "gate": ("checks", "rollback")}
-"""Tables of named tables within a table, as in ``[collector.projects.NAME]``."""
+SUBTABLES = {
+    "collector": ("projects", "sampling"),
+    "alerts": ("sinks",),
+    "gate": ("checks", "rollback"),
+}
+"""Tables within a table: of named tables, as ``[collector.projects.NAME]``, or of keys."""
 
 HIDDEN = "***"
 """What is shown in place of a secret."""

@@ -159,7 +159,8 @@ def configuration() -> str:
         "[budgets](../analysis.md#budgets-per-segment). `[prices.MODEL]`: "
         "[prices](../cost-and-cache.md#prices). `[alerts.sinks.NAME]`: "
         "[sinks](../alerts.md#sinks). `[gate.checks.NAME]` and `[gate.rollback]`: "
-        "[gates](../gates.md#checks).\n\n"
+        "[gates](../gates.md#checks). `[collector.sampling]`: "
+        "[sampling](../sampling.md#switch-it-on).\n\n"
         "## Thresholds of the analytics\n"
     )
     parts += [thresholds(name, where) for name, where in THRESHOLDS.items()]

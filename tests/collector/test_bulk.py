@@ -291,7 +291,7 @@ span = st.fixed_dictionaries(
         "start_time_unix_nano": times,
         "end_time_unix_nano": times,
         "flags": st.sampled_from([0, 1, 257]),
-        "trace_state": st.sampled_from(["", "a=b"]),
+        "trace_state": st.sampled_from(["", "a=b", "ot=th:c", "x=1,ot=rv:0123456789abcd;th:f7"]),
         "attributes": st.tuples(likely, pairs).map(lambda two: two[0] + two[1]),
         "events": st.lists(event, max_size=2),
         "links": st.lists(pairs.map(lambda x: x[:2]), max_size=1),

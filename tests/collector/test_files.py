@@ -254,6 +254,8 @@ names = st.one_of(
             "route": names,
             "provider": st.sampled_from([None, "openai", "anthropic"]),
             "outcome": st.sampled_from([None, "accepted", "failed"]),
+            "weight": st.sampled_from([None, 1.0, 4.0, 20.0]),
+            "randomness": st.one_of(st.none(), st.integers(0, 2**56 - 1)),
             "flags": st.lists(st.text("ab", min_size=1), max_size=2),
             "attributes": st.dictionaries(st.text("xyz.", min_size=1), st.text("a\0ü\"'")),
         }
@@ -346,6 +348,6 @@ def test_the_record_has_nothing_an_export_forgets():
     follows = {
         "trace_id", "span_id", "parent_id", "name", "kind", "start_ns", "end_ns", "received_ns",
         "service", "instance_id", "scope", "dialect", "status", "status_message", "is_model_call",
-        "is_engine", "attributes", "events", "links",
+        "is_engine", "attributes", "events", "links", "weight", "randomness",
     }  # fmt: skip
     assert follows | _KEY_OF.keys() == set(Span._fields)

@@ -105,12 +105,12 @@ def test_a_save_that_fails_between_two_batches_loses_none(
         left = [1]
         real = type(store).save
 
-        def failing(self):
+        def failing(self, **how):
             if left[0] and self is store:
                 left[0] -= 1
                 self.days.reopen(list(self.days))  # as it does when the disk refuses
                 raise duckdb.IOException("disk")
-            real(self)
+            real(self, **how)
 
         monkeypatch.setattr(type(store), "save", failing)
         for number in range(8):

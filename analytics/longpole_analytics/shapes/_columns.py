@@ -11,7 +11,16 @@ from longpole_analytics.requests import FACTS, STAGE_TIMES
 
 Floats = NDArray[np.float64]
 Columns = dict[str, Floats]
-TIMES: Final = (*STAGE_TIMES, "ttft_ms", "tpot_ms", "model_ms", "client_ms", "e2e_ms", "stall_ms")
+TIMES: Final = (
+    *STAGE_TIMES,
+    "ttft_ms",
+    "tpot_ms",
+    "model_ms",
+    "client_ms",
+    "e2e_ms",
+    "stall_ms",
+    "tool_total_ms",
+)
 TTFT_STAGES: Final = (
     "queue_ms",
     "network_ms",

@@ -74,7 +74,11 @@ def _bent(straight: Line, x: Floats, y: Floats) -> Line:
 
 
 def theil_sen(x: Floats, y: Floats) -> float:
-    """The median slope over pairs of points; 0 where x does not vary."""
+    """The median slope over pairs of points, weighed by their distance; 0 where x does not vary.
+
+    The weights (Sievers, JASA 73, 1978) keep the many pairs that lie close together, as those of
+    cache hits do, from drowning the few that tell the slope.
+    """
     order = np.argsort(x, kind="stable")
     if len(order) > MAX_POINTS:
         order = order[np.linspace(0, len(order) - 1, MAX_POINTS).round().astype(np.int64)]
@@ -84,7 +88,11 @@ def theil_sen(x: Floats, y: Floats) -> float:
     apart = run > 0
     if not apart.any():
         return 0.0
-    return float(np.median((y[second] - y[first])[apart] / run[apart]))
+    weights = run[apart]
+    slopes = (y[second] - y[first])[apart] / weights
+    order = np.argsort(slopes, kind="stable")
+    reached = np.cumsum(weights[order])
+    return float(slopes[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
 def correlation(x: Floats, y: Floats) -> Correlation | None:

@@ -59,7 +59,7 @@ BEFORE_FIRST_TOKEN: Final = (
     "network_ms",
     "retrieval_ms",
 )
-TAILED: Final = (TTFT, TPOT, E2E)
+TAILED: Final = (TTFT, TPOT, E2E, "e2e_ms")
 Key = tuple[str, float | str]
 Cells = NDArray[np.int64]
 MAX_INPUT_STRATA: Final = 10
@@ -143,6 +143,10 @@ class Measures:
         """Whether both sides know a column."""
         return bool(np.isfinite(self.base[name]).any() and np.isfinite(self.current[name]).any())
 
+    def is_told(self, name: str) -> bool:
+        """Whether both sides have a time above 0: a stage that nobody measured sums to 0."""
+        return all(bool((side[name] > 0).any()) for side in (self.base, self.current))
+
     def excess(self, name: str) -> float:
         """Mean milliseconds above the baseline's line of ``ttft_ms`` or ``prefill_ms``."""
         fitted = self.lines[name]
@@ -201,8 +205,15 @@ def measure(group: Group, rules: ShapeRules) -> Measures:
 
 
 def _cold_share(base: Columns, current: Columns) -> Test | None:
-    """The share of cold requests on both sides, where it is told."""
-    known = [side["is_cold"][np.isfinite(side["is_cold"])] for side in (base, current)]
+    """The share of cold requests on both sides, where it is told.
+
+    Where only cold ones are marked, as engines do it, the others are warm.
+    """
+    marks = [base["is_cold"], current["is_cold"]]
+    told = np.concatenate(marks)
+    if np.isfinite(told).any() and not (told == 0).any():
+        marks = [np.nan_to_num(side) for side in marks]
+    known = [side[np.isfinite(side)] for side in marks]
     n = min(len(marks) for marks in known)
     if not n:
         return None

@@ -25,7 +25,10 @@ NAMES: Final = {
     "wait_ms": "wait tail",
 }
 MANY: Final = 2.0
+UNLIKELY: Final = 0.005
+"""Where no quantile of a stage rose surely, those beyond its tail must be so unlikely."""
 LONGER: Final = "mixed lengths"
+WHOLE: Final = "e2e_ms"
 
 
 def test(measures: Measures, found: tuple[Finding, ...]) -> Finding | None:
@@ -38,14 +41,11 @@ def test(measures: Measures, found: tuple[Finding, ...]) -> Finding | None:
     if tail is not None and not any(f.name.startswith(("high_ttft", "cache")) for f in found):
         tails.append((max(m.excess("ttft_ms"), 0.0), TTFT, tail))
     for name in NAMES:
-        fired = m.fires(name)
+        fired = m.fires(name) or _grown(m, name)
         if fired is not None and _is_few(m, name, fired):
             tails.append((max(m.change(name), 0.0), name, fired))
     if not tails and not found:
-        tail = _tail(m, E2E)
-        if tail is not None and _cause(m, E2E) == LONGER and _is_longer(m):
-            tail = None
-        tails = [(max(m.change("e2e_ms"), 0.0), E2E, tail)] if tail is not None else []
+        tails = _whole(m)
     if not tails:
         return None
     excess = sum(size for size, _, _ in tails)
@@ -53,6 +53,23 @@ def test(measures: Measures, found: tuple[Finding, ...]) -> Finding | None:
     rows = (first, *(t for _, other, t in tails if other != metric), *m.test(metric))
     evidence = tuple(row.evidence() for row in dict.fromkeys(rows))
     return Finding("bad_tail", _cause(m, metric), excess, evidence, CHECK)
+
+
+def _grown(m: Measures, name: str) -> Test | None:
+    """The growth of a stage's p99, where it is enough and many more than by chance lie beyond."""
+    grown = m.tests.get((name, TAIL))
+    is_sure = grown is not None and grown.p_value < UNLIKELY
+    return grown if grown is not None and is_sure and grown.change >= m.floor(name) else None
+
+
+def _whole(m: Measures) -> list[tuple[float, str, Test]]:
+    """The tail of the whole time: at equal lengths, or of a few that are far longer."""
+    tail = _tail(m, E2E)
+    if tail is None and _cause(m, WHOLE) == LONGER:
+        tail = _tail(m, WHOLE)
+    if tail is None or (_cause(m, E2E) == LONGER and _is_longer(m)):
+        return []
+    return [(max(m.change(WHOLE), 0.0), E2E, tail)]
 
 
 def _is_longer(m: Measures) -> bool:
@@ -100,10 +117,12 @@ def _cause(m: Measures, metric: str) -> str:
     cold = m.current["is_cold"]
     if mean(cold[slow]) >= m.rules.retries_of_slow > mean(cold[rest]):
         return "cold path"
-    load, tokens = m.current["in_flight"], m.current["input_tokens"] + m.current["output_tokens"]
+    load = m.current["in_flight"]
     if mean(load[slow]) >= MANY * mean(load[rest]) > 0:
         return "contention"
-    if metric == E2E and mean(tokens[slow]) >= MANY * mean(tokens[rest]) > 0:
+    lengths = [m.current[name] for name in ("input_tokens", "output_tokens")]
+    is_longer = any(mean(tokens[slow]) >= MANY * mean(tokens[rest]) > 0 for tokens in lengths)
+    if metric in (E2E, WHOLE) and is_longer:
         return LONGER
     names = {TPOT: "few requests decode slowly", TTFT: "few requests wait for the first token"}
     return names.get(metric, "few requests are slow")
@@ -111,7 +130,7 @@ def _cause(m: Measures, metric: str) -> str:
 
 def _slow(m: Measures, metric: str) -> tuple[Marks, Marks]:
     """Marks of the current requests beyond the baseline's p99 of a metric, and of the others."""
-    name = {TTFT: "ttft_ms", E2E: "e2e_ms"}.get(metric, metric)
+    name = {TTFT: "ttft_ms", E2E: WHOLE}.get(metric, metric)
     base, _ = m.samples[name]
     slow = m.current[name] > base.quantile(0.99)
     return slow, ~slow

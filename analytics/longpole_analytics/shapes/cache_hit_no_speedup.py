@@ -8,6 +8,7 @@ cached tokens is what the hit should have saved.
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from longpole_analytics.shapes._columns import Columns, Floats, mean
 from longpole_analytics.shapes._fits import Line, line
@@ -24,11 +25,13 @@ LOW_REUSE: Final = 0.2
 def test(measures: Measures, found: tuple[Finding, ...]) -> Finding | None:
     """Hits that save less than a tenth of what they should."""
     m = measures
-    name = "prefill_ms" if m.is_known("prefill_ms") else "ttft_ms"
+    name = "prefill_ms" if m.is_told("prefill_ms") else "ttft_ms"
     side = m.current
-    hits = (side["cached_input_tokens"] > 0) & (side["is_cold"] != 1) & np.isfinite(side[name])
     missed = _of_misses(side, name, m)
     fitted = missed or m.lines[name]
+    hits = (side["cached_input_tokens"] > 0) & (side["is_cold"] != 1) & np.isfinite(side[name])
+    if missed is None:  # how long a prompt takes that nobody paid for, no line tells
+        hits &= side["input_tokens"] <= _longest(m.base["uncached_tokens"])
     if hits.sum() < m.rules.min_hits or fitted is None or fitted.slope <= 0:
         return None
     cached = side["cached_input_tokens"][hits]
@@ -49,7 +52,7 @@ def test(measures: Measures, found: tuple[Finding, ...]) -> Finding | None:
     return Finding(
         "cache_hit_no_speedup",
         _cause(m, reuse),
-        max(m.excess("ttft_ms"), m.excess("prefill_ms"), 0.0),
+        _excess(m, mean(due - saved) * _share(side, name, hits)),
         (
             Evidence("cache_saving_ms", 0.5, *_middles(saved, due), gain, (low, high), len(gains)),
             Evidence("cached_share_of_hits", None, reuse, None, None, None, len(gains)),
@@ -57,6 +60,23 @@ def test(measures: Measures, found: tuple[Finding, ...]) -> Finding | None:
         ),
         CHECK,
     )
+
+
+def _share(side: Columns, name: str, hits: NDArray[np.bool_]) -> float:
+    """Of the requests of which all that matters is known, those that are hits."""
+    known = np.isfinite(side["cached_input_tokens"] + side["input_tokens"] + side[name])
+    return float((hits & known).sum() / known.sum())
+
+
+def _longest(tokens: Floats) -> float:
+    known = tokens[np.isfinite(tokens)]
+    return float(known.max()) if len(known) else 0.0
+
+
+def _excess(m: Measures, missing: float) -> float:
+    """Mean milliseconds of a request; no more than hits lack where that is the smaller part."""
+    grown = max(m.excess("ttft_ms"), m.excess("prefill_ms"), 0.0)
+    return grown if missing >= m.rules.queue_share * grown else max(missing, 0.0)
 
 
 def _middles(saved: Floats, due: Floats) -> tuple[float, float]:

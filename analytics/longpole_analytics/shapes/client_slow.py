@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from longpole_analytics.shapes._columns import Columns, Floats
+from longpole_analytics.shapes._columns import Columns, Floats, mean
 from longpole_analytics.shapes._measures import TTFT, Measures
 from longpole_analytics.shapes._samples import sample
 from longpole_analytics.shapes.base import Evidence, Finding, Rule
@@ -36,11 +36,19 @@ def test(measures: Measures, found: tuple[Finding, ...]) -> Finding | None:
         excess = m.change("client_ms")
     else:
         fired = m.fires("network_ms")
-        cause, excess = "network", m.change("network_ms")
-        if fired is None or m.affected("network_ms") < m.rules.affected_points:
+        cause, excess = "network", _network(m)
+        is_wide = m.affected("network_ms") >= m.rules.affected_points
+        if fired is None or not is_wide or excess < m.floor("network_ms"):
             return None
     evidence = tuple(t.evidence() for t in (fired, *m.test("model_ms")))
     return Finding("client_slow", cause, excess, evidence, CHECKS[cause])
+
+
+def _network(m: Measures) -> float:
+    """Change of the mean network time of warm requests: cold ones waited for a start."""
+    sides = [np.where(s["is_cold"] != 1, s["network_ms"], np.nan) for s in (m.current, m.base)]
+    now, before = (mean(side) for side in sides)
+    return now - before
 
 
 def _buffering(m: Measures) -> Finding | None:

@@ -23,6 +23,7 @@ CHECKS: Final = {
     "high_ttft_opaque": "trace the engine, or ask the provider for its queue and prefill times: "
     "nothing explains this wait yet",
 }
+CACHE_LOST: Final = "prompt cache lost"
 CACHE_CHECK: Final = (
     "see which part of the prompt changed at the front: a stable prefix is read from the cache"
 )
@@ -120,7 +121,7 @@ def _lost_cache(m: Measures) -> Finding | None:
     uncached = [test.evidence() for test in m.test("uncached_tokens")]
     return Finding(
         "high_ttft_prefill",
-        "prompt cache lost",
+        CACHE_LOST,
         m.change("ttft_ms"),
         (fired.evidence(), cached, *uncached),
         CACHE_CHECK,

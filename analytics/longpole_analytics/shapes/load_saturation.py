@@ -14,6 +14,10 @@ from longpole_analytics.shapes.base import Evidence, Finding, Rule
 CHECK: Final = "compare arrivals with capacity: add replicas, or admit fewer requests at once"
 
 
+WAITS: Final = "queue saturation"
+DECODES: Final = "batch policy: decoding slows, the queue does not"
+
+
 class _Link(NamedTuple):
     """How a time goes with the load: now, and the slope's growth over the baseline's."""
 
@@ -28,16 +32,15 @@ def test(measures: Measures, found: tuple[Finding, ...]) -> Finding | None:
     links = [link for name in ("queue_ms", "ttft_ms", TPOT) if (link := _link(m, name))]
     if not links:
         return None
-    excess = _excess(m, {link.metric for link in links})
-    if excess < m.floor("ttft_ms"):
+    wait, decode = _parts(m, {link.metric for link in links})
+    if wait + decode < m.floor("ttft_ms"):
         return None
     best = max(links, key=lambda link: link.now.rho)
-    is_waiting = any(link.metric != TPOT for link in links)
     tests = [t for metric in (best.metric, "in_flight", TPOT) for t in m.test(metric)]
     return Finding(
         "load_saturation",
-        "queue saturation" if is_waiting else "batch policy: decoding slows, the queue does not",
-        excess,
+        WAITS if wait > decode else DECODES,
+        wait + decode,
         (*_evidence(best), *(t.evidence() for t in dict.fromkeys(tests))),
         CHECK,
     )
@@ -58,16 +61,25 @@ def _link(m: Measures, metric: str) -> _Link | None:
     return _Link(metric, now, growth)
 
 
-def _excess(m: Measures, linked: set[str]) -> float:
-    """What waits and decodes longer; decoding too where it follows a load that is up."""
-    wait = m.excess("ttft_ms") if "ttft_ms" in linked else 0.0
+def _parts(m: Measures, linked: set[str]) -> tuple[float, float]:
+    """What waits and what decodes longer; decoding too where it follows a load that is up.
+
+    With more load than before all of the longer wait is the load's, and so it is where the queue
+    makes the most of it. Else only the queue's part is, where that is known: a slower prompt phase
+    makes those wait who come together, too.
+    """
+    is_busier = m.is_up("in_flight", 0.5)
+    queue = m.change("queue_ms") + m.change("admission_ms")
+    wait = m.excess("ttft_ms") if linked & {"ttft_ms", "queue_ms"} else 0.0
+    if not is_busier and m.is_told("queue_ms") and queue < m.rules.queue_share * wait:
+        wait = queue
     if "queue_ms" in linked:
-        wait = max(wait, m.change("queue_ms"))
+        wait = max(wait, queue)
     decode = 0.0
     slower = m.tests.get((TPOT, 0.5))
-    if TPOT in linked or (m.is_up("in_flight", 0.5) and slower is not None and slower.is_up):
+    if TPOT in linked or (is_busier and slower is not None and slower.is_up):
         decode = max(m.decode_excess(), 0.0)
-    return max(wait, 0.0) + decode
+    return max(wait, 0.0), decode
 
 
 def _evidence(link: _Link) -> tuple[Evidence, Evidence]:

@@ -61,6 +61,12 @@ def _refined(m: Measures, metric: str) -> tuple[str, tuple[Evidence, ...]]:
     ):
         if m.is_known(column) and now >= m.rules.min_ratio * before and now > 0:
             return cause, (plain(column, now, before, m.n),)
+    if m.is_known("tool_total_ms"):
+        now, before = (mean(side["tool_total_ms"]) for side in (m.current, m.base))
+        row = plain("tool_total_ms", now, before, m.n)
+        if now < m.rules.min_ratio * before:
+            return "the same tools, one after another", (row,)
+        return "slower tools", (row,)
     return "slower tools", ()
 
 

@@ -13,8 +13,9 @@ from longpole_collector.bulk.rules import Rules
 from longpole_collector.bulk.scan import Found
 from longpole_collector.bulk.steps import COLUMNS, FLAG_NAMES, STATED_SHIFT
 from longpole_collector.bulk.text import events, pick, strings
-from longpole_collector.bulk.wire import LENGTH_MASK
+from longpole_collector.bulk.wire import LENGTH_MASK, OFFSET_BITS
 from longpole_collector.stores.schema import SPANS, arrow_schema
+from longpole_collector.tracestate import NOT_SAID, Sampled, sampled
 
 _SCHEMA: Final = arrow_schema(SPANS)
 _NOT_NULL: Final = frozenset(("is_model_call", "is_engine", "is_detached"))
@@ -63,6 +64,7 @@ def table(
         "events": _events(spans, found, rules),
     }
     arrays |= _cells(num, rows, text)
+    arrays |= _sampled(buf, spans[:, s.STATE])
     nulls = {kind: pa.nulls(num, kind) for kind in set(_SCHEMA.types)}
     columns = [arrays.get(field.name, nulls[field.type]) for field in _SCHEMA]
     return pa.table(columns, schema=_SCHEMA)
@@ -97,6 +99,19 @@ def _cells(num: int, rows: Rows, text: "_Text") -> dict[str, pa.Array]:
                 values = cells.astype(np.bool_)
             arrays[name] = pa.array(values, mask=mask)
     return arrays
+
+
+def _sampled(buf: np.ndarray, states: np.ndarray) -> dict[str, pa.Array]:
+    """What trace states say of the sender's sampling, if one says anything."""
+    rows = np.flatnonzero(states & LENGTH_MASK).tolist()
+    if not rows:
+        return {}
+    said: list[Sampled] = [NOT_SAID] * len(states)
+    for row in rows:
+        start, size = int(states[row]) >> OFFSET_BITS, int(states[row]) & LENGTH_MASK
+        said[row] = sampled(buf[start : start + size].tobytes().decode(errors="replace"))
+    columns = zip(Sampled._fields, zip(*said, strict=True), strict=True)
+    return {name: pa.array(values, _SCHEMA.field(name).type) for name, values in columns}
 
 
 class _Text:

@@ -31,7 +31,7 @@ from longpole_collector.bulk.wire import (
     word64,
 )
 
-# columns of ``Found.spans``; NAME, MESSAGE, WHERE are start and length, packed
+# columns of ``Found.spans``; NAME, MESSAGE, STATE, WHERE are start and length, packed
 TRACE_HI: Final = 0
 TRACE_LO: Final = 1
 SPAN_ID: Final = 2
@@ -50,7 +50,8 @@ FIRST_ATTRIBUTE: Final = 14
 PAST_ATTRIBUTES: Final = 15
 FIRST_EVENT: Final = 16
 PAST_EVENTS: Final = 17
-NUM_FIELDS: Final = 18
+STATE: Final = 18
+NUM_FIELDS: Final = 19
 
 # columns of ``Found.groups``: spans of one scope of one resource in one body
 RESOURCE: Final = 0
@@ -248,6 +249,8 @@ def _span(buf: Bytes, pos: int, end: int, row: int, known: Known, found: Found) 
             if size != 8:
                 return _ODD
             span[SPAN_ID] = big64(buf, start)
+        elif tag == 0x1A:
+            span[STATE] = (start << OFFSET_BITS) | size
         elif tag == 0x22:
             if size != 0 and size != 8:
                 return _ODD
@@ -269,7 +272,7 @@ def _span(buf: Bytes, pos: int, end: int, row: int, known: Known, found: Found) 
             if has_status or not _status(buf, start, pos, span):
                 return _ODD
             has_status = True
-        elif tag not in (0x1A, 0x50, 0x60, 0x70, 0x85):  # what is not stored
+        elif tag not in (0x50, 0x60, 0x70, 0x85):  # what is not stored
             return _ODD
     span[PAST_ATTRIBUTES] = used[ATTRIBUTES]
     span[PAST_EVENTS] = used[EVENTS]

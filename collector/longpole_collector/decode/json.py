@@ -134,6 +134,7 @@ def _span(span: dict[str, Any], scope: str, resource: Resource) -> RawSpan:
         ],
         scope,
         resource,
+        state=_string(span, "traceState"),
     )
 
 

@@ -72,7 +72,7 @@ class Resource(NamedTuple):
 class RawSpan(NamedTuple):
     """One span as sent. Ids are lower-case hex; ``end_ns`` is 0 while unfinished.
 
-    ``flags`` say what the decoder had to repair.
+    ``flags`` say what the decoder had to repair; ``state`` is the W3C trace state.
     """
 
     trace_id: str
@@ -91,6 +91,7 @@ class RawSpan(NamedTuple):
     scope: str
     resource: Resource
     flags: tuple[str, ...] = ()
+    state: str = ""
 
 
 class Body(NamedTuple):

@@ -155,6 +155,7 @@ def _span(
         scope,
         resource,
         flags,
+        span.trace_state,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from longpole.vocab import Span, Stage, Status, keys
 from longpole_collector.content import CUT_FLAG
 from longpole_collector.decode.raw import RawSpan, Value, text
+from longpole_collector.tracestate import sampled
 
 EXCEPTION_EVENT: Final = "exception"
 EXCEPTION_TYPE: Final = "exception.type"
@@ -244,6 +245,8 @@ def draft(raw: RawSpan, dialect: str, rules: Rules) -> Draft:
         "flags": [*raw.flags, CUT_FLAG] if raw.resource.is_cut else list(raw.flags),
         "attributes": rest,
     }
+    if raw.state:
+        columns["weight"], columns["randomness"] = sampled(raw.state)
     for key, value in raw.attributes.items():
         rule = rules.get(key)
         converted = None if rule is None else rule.convert(value)

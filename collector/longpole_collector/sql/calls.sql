@@ -79,5 +79,6 @@ SELECT
         flags,
         CASE WHEN list_contains(flags, 'stream_head') THEN ['truncated', 'incomplete'] END,
         CASE WHEN is_engine THEN ['engine_side'] END
-    ) AS flags -- data-quality marks; engine_side: no client span
+    ) AS flags, -- data-quality marks; engine_side: no client span
+    coalesce(weight, 1.0) AS weight -- how many calls it stands for: more than 1 where traces were sampled
 FROM c

@@ -28,5 +28,6 @@ SELECT
     long_pole_ns, -- that time, ns
     long_pole_ns / 1e6 AS long_pole_ms, -- that time, ms
     shape, -- latency shape; null while not classified
-    flags -- data-quality marks of the trace
+    flags, -- data-quality marks of the trace
+    coalesce(weight, 1.0) AS weight -- how many workflows it stands for: more than 1 where they were sampled
 FROM trace_rows

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from longpole_collector.stores.schema import (
     EVENTS,
+    GONE,
     MINUTES,
     SPANS,
     STAGES,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = 6
 OF_TRACES: Final = (SPANS, CALLS, TRACES, STAGES, EVENTS)
 """Tables whose rows belong to a trace."""
-DAY_TABLES: Final = (*OF_TRACES, MINUTES, STALE)
+DAY_TABLES: Final = (*OF_TRACES, MINUTES, STALE, GONE)
 SINGLE_FILE: Final = "spans.duckdb"
 """Where schema 1 kept everything."""
 NO_STAGES: Final = "stages_uncounted_from"

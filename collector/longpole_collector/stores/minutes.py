@@ -4,7 +4,8 @@ Rows of a file count what lies in that file, so those of several files are merge
 go with their file. Whoever changes a call or a workflow marks its minute in the same transaction
 (:mod:`~longpole_collector.stores.stale`); :func:`refresh` counts marked minutes anew once they
 are over. A row covers a minute or the hour around it, which is kept as the sum of its minutes:
-a day is read from 24 of those. Rows of a negative width count the stages of workflows.
+a day is read from 24 of those. Rows of a negative width count the stages of workflows. What
+sampling takes out is counted into rows of their own, so a minute tells of all that came.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,16 +15,20 @@ from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from longpole_collector.stores import sealed
 from longpole_collector.stores.connection import registered
 from longpole_collector.stores.days import Day
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.migrations import NO_STAGES, note
-from longpole_collector.stores.schema import MINUTE_NS, MINUTES, STALE
+from longpole_collector.stores.schema import MINUTE_NS, MINUTES, SPANS, STALE, TRACES
 
 HOUR: Final = 60
 """Minutes that a row of an hour covers; the other rows cover one."""
+GONE_WIDTH: Final = 2
+"""The width of rows that count what sampling took out of a minute."""
+_WALL: Final = "wall_ms"
 _COLUMNS: Final = pa.schema(
     {
         "minute_ns": pa.int64(),
@@ -148,13 +153,68 @@ def _complete(store: DuckStore, day: Day, is_stopping: Callable[[], bool]) -> No
         note(writer, day.catalog, NO_STAGES, "")
 
 
+def count_gone(writer: duckdb.DuckDBPyConnection, day: Day, between_ns: tuple[int, int]) -> None:
+    """Count what is about to be taken out of a file, so that its minutes stay as they are.
+
+    Within the transaction that takes it out. Rows of twice a minute's width hold these counts,
+    and are added whenever the minute is counted anew.
+
+    Args:
+        writer: has the transaction open, and the tables ``gone`` and ``late`` with ids of traces:
+            of the former calls and workflows are counted, of the latter calls alone.
+        day: the file.
+        between_ns: starts of the first and the last of their spans.
+    """
+    low, high = between_ns
+    near = f"day = '{day.catalog}' AND start_ns BETWEEN {low} AND {high}"
+    of = {
+        name: f"{near} AND (trace_hi, trace_lo) IN (SELECT (trace_hi, trace_lo) FROM {name})"  # noqa: S608
+        for name in ("gone", "late")
+    }
+    starts = " UNION ALL ".join(
+        f"SELECT start_ns FROM {table.name} WHERE {condition}"  # noqa: S608
+        for table in (SPANS, TRACES)
+        for condition in of.values()
+    )
+    found = writer.execute(f"SELECT DISTINCT start_ns // {MINUTE_NS} FROM ({starts})").fetchall()  # noqa: S608
+    minutes = [minute for (minute,) in found]
+    if not minutes:
+        return
+    parts = [
+        _filled(writer, day, minutes, of["gone"], "fill.sql"),
+        _filled(writer, day, minutes, of["gone"], "stages.sql"),
+        _filled(writer, day, minutes, of["late"], "fill.sql").filter(pc.field("metric") != _WALL),
+        _of_gone(writer, day, minutes),
+    ]
+    target = f"{day.catalog}.{MINUTES.name}"
+    inside = ", ".join(str(minute * MINUTE_NS) for minute in minutes)
+    with registered(writer, counted=pa.concat_tables(parts)):
+        writer.execute(
+            f"DELETE FROM {target} WHERE abs(width) = {GONE_WIDTH} AND start_ns IN ({inside})"  # noqa: S608
+        )
+        writer.execute(
+            f"INSERT INTO {target} SELECT minute_ns, {GONE_WIDTH} * width, {_SLICE}, {_MERGED} "  # noqa: S608
+            f"FROM counted GROUP BY minute_ns, width, {_SLICE}"
+        )
+
+
 def _counted(store: DuckStore, day: Day, minutes: list[int]) -> pa.Table:
-    """The rows of these minutes, from the calls and workflows in the file."""
+    """The rows of these minutes: of the calls and workflows in the file, and of those gone."""
     cursor = store.cursor()
     try:
+        cursor.execute("BEGIN TRANSACTION READ ONLY")  # what goes meanwhile is counted once
         near = _near(day, minutes)
         parts = [_filled(cursor, day, minutes, near, name) for name in ("fill.sql", "stages.sql")]
-        return pa.concat_tables(parts)
+        gone = _of_gone(cursor, day, minutes)
+        if not gone.num_rows:
+            return pa.concat_tables(parts)
+        with registered(cursor, counted=pa.concat_tables([*parts, gone])):
+            found: Any = cursor.sql(
+                f"SELECT minute_ns, width, {_SLICE}, {_MERGED} FROM counted "  # noqa: S608
+                f"GROUP BY minute_ns, width, {_SLICE} ORDER BY width, metric, minute_ns"
+            ).to_arrow_table()
+        table: pa.Table = found
+        return table
     finally:
         cursor.close()
 
@@ -172,6 +232,17 @@ def _filled(
     query = _query(name).format(minutes=inside, near=near, day=day.catalog)
     found: Any = cursor.sql(query).to_arrow_table()
     table: pa.Table = found.cast(_COLUMNS)
+    return table
+
+
+def _of_gone(cursor: duckdb.DuckDBPyConnection, day: Day, minutes: list[int]) -> pa.Table:
+    """The counts of what was taken out, as rows of minutes."""
+    found: Any = cursor.sql(
+        f"SELECT start_ns, width // {GONE_WIDTH}, {_SLICE}, num, sum_ns, min_ms, max_ms "  # noqa: S608
+        f"FROM {MINUTES.name} WHERE {_near(day, minutes)} AND abs(width) = {GONE_WIDTH} "
+        f"AND start_ns IN ({', '.join(str(minute * MINUTE_NS) for minute in minutes)})"
+    ).to_arrow_table()
+    table: pa.Table = found.rename_columns(_COLUMNS.names).cast(_COLUMNS)
     return table
 
 

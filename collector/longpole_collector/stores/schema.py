@@ -60,9 +60,17 @@ class TableOf(NamedTuple):
 SPANS: Final = TableOf("span_rows", columns(Span), {"call_role": "TINYINT"})
 """``call_role``: 0 no row of its own in ``calls``, 1 a call by itself, 2 part of a merged row."""
 TRACES: Final = TableOf(
-    "trace_rows", columns(Trace), {"first_start_ns": "BIGINT", "last_start_ns": "BIGINT"}
+    "trace_rows",
+    columns(Trace),
+    {
+        "first_start_ns": "BIGINT",
+        "last_start_ns": "BIGINT",
+        "weight": "DOUBLE",
+        "decided_ns": "BIGINT",
+    },
 )
-"""When the trace's first and last span start: where its spans lie in the store."""
+"""When the trace's first and last span start: where its spans lie in the store. How many traces
+it stands for (null: itself), and when that was decided (null: not yet, or nothing is sampled)."""
 STAGES: Final = TableOf("trace_stage_rows", columns(TraceStage))
 EVENTS: Final = TableOf(
     "event_rows",
@@ -101,6 +109,16 @@ STALE: Final = TableOf(
     "stale_minute_rows", (), {"minute": "BIGINT NOT NULL", "is_taken": "BOOLEAN NOT NULL"}
 )
 """Minutes since the epoch to be counted anew, each perhaps several times."""
+GONE: Final = TableOf(
+    "gone_trace_rows",
+    (),
+    {
+        TRACE_HI: "UBIGINT NOT NULL",
+        TRACE_LO: "UBIGINT NOT NULL",
+        "decided_ns": "BIGINT NOT NULL",
+    },
+)
+"""Traces that sampling took out lately: what comes of them later goes too."""
 MINUTE_NS: Final = 60_000_000_000
 
 

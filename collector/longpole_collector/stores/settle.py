@@ -40,7 +40,7 @@ _NOT_OF_CALLS: Final = frozenset(
         *("name", "kind", "received_ns", "instance_id", "scope", "status", "status_message"),
         *("stage", "is_model_call", "is_engine", "is_detached", "consumer_hold_ns"),
         *("engine_admission_ns", "engine_stream_ns", "engine_ttft_ns", "ttft_attempt_ns"),
-        *("slo_class", "time_to_useful_ns", "time_to_accepted_ns"),
+        *("slo_class", "time_to_useful_ns", "time_to_accepted_ns", "randomness"),
         *HEAVY,
     )
 )

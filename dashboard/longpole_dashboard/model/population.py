@@ -98,10 +98,13 @@ def population(filters: Filters, name: str, box: Box | None, reader: Reader) -> 
     params |= {**filters.params, "most_high": MAX_HIGH, "most_rest": MAX_REST}
     drawn = _fitting(_frame(reader, asked, params))
     sizes = drawn.group_by("is_high").agg(pl.col("size").first())["size"]
-    values = drawn.select("trace_id", pl.col("value").cast(pl.Float64).alias(VALUE), "weight")
+    value = pl.col("value").cast(pl.Float64).alias(VALUE)
+    values = drawn.select("trace_id", value, pl.col("weight").alias("drawn"))
     requests = _requests(filters, values["trace_id"].to_list(), reader)
-    found = requests.drop("weight").join(values, on="trace_id", how="inner", maintain_order="left")
-    return Population(found, int(sizes.sum() or 0), name)
+    found = requests.join(values, on="trace_id", how="inner", maintain_order="left")
+    # what is drawn from a sampled store stands for others twice over
+    both = pl.coalesce(pl.col("weight") * pl.col("drawn"), "weight", "drawn").alias("weight")
+    return Population(found.with_columns(both).drop("drawn"), int(sizes.sum() or 0), name)
 
 
 def _fitting(drawn: pl.DataFrame) -> pl.DataFrame:

@@ -155,6 +155,13 @@ class Span(NamedTuple):
     failure_class: Annotated[str | None, Col("", "kind of failure")] = None
     time_to_useful_ns: Annotated[int | None, Col("ns", "root start to first useful output")] = None
     time_to_accepted_ns: Annotated[int | None, Col("ns", "root start to acceptance")] = None
+    # how it was sampled
+    weight: Annotated[
+        float | None, Col("", "how many spans like it this one stands for; null: itself alone")
+    ] = None
+    randomness: Annotated[
+        int | None, Col("", "the sender's random number for sampling; null: the trace id's end")
+    ] = None
     # the rest
     flags: Annotated[list[str], Col("", "data-quality marks")] = []  # noqa: RUF012 - never mutated
     attributes: Annotated[Attributes, Col("", "what was not recognised, as text")] = {}  # noqa: RUF012

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from longpole_analytics.measures import share
+from longpole_analytics.shapes._columns import Columns, Floats
 from longpole_analytics.shapes._measures import Measures
 from longpole_analytics.shapes._samples import exceedance_p_value
 from longpole_analytics.shapes.base import Evidence, Finding, Refined, SubCause, TraceCase
@@ -21,7 +22,7 @@ LIKELY: Final = 0.05
 
 def test(m: Measures, finding: Finding) -> Refined | None:
     """More requests are preempted than before, by enough and by more than chance."""
-    sides = [s["num_preemptions"][np.isfinite(s["num_preemptions"])] for s in (m.base, m.current)]
+    sides = [_preemptions(side) for side in (m.base, m.current)]
     if not all(len(side) for side in sides):
         return None
     (before_k, before_n), (now_k, now_n) = ((int((s > 0).sum()), len(s)) for s in sides)
@@ -36,6 +37,14 @@ def test(m: Measures, finding: Finding) -> Refined | None:
         bounds = (now.low / before, now.high / before)
     row = Evidence(METRIC, None, now.value, before, ratio, bounds, min(before_n, now_n))
     return Refined(TEXT, (row,), CHECK)
+
+
+def _preemptions(side: Columns) -> Floats:
+    """What is known of a side; an engine that tells its steps and no preemption had none."""
+    found = side["num_preemptions"]
+    found = np.where(np.isfinite(side["num_steps"]), np.nan_to_num(found), found)
+    known: Floats = found[np.isfinite(found)]
+    return known
 
 
 def of_trace(case: TraceCase) -> Refined | None:

@@ -121,7 +121,7 @@ SELECT
         'retry_ns', 'stream_state', 'queue_ns', 'tokenize_ns', 'prefill_ns', 'first_decode_ns',
         'engine_decode_ns', 'route', 'route_version', 'prompt_version', 'prefix_hash',
         'cache_state', 'is_cold_start', 'conversation_id', 'outcome', 'failure_class',
-        'error_type'
+        'error_type', 'weight'
     ]), p.rank),
     arg_min(coalesce(m.reported_currency, 'USD'), p.rank)
         FILTER (WHERE m.reported_cost_usd IS NOT NULL) AS reported_currency,
@@ -191,7 +191,7 @@ SELECT
     c.num_chunks, c.tokens_per_chunk, c.chunk_gap_p50_ns, c.chunk_gap_p99_ns, c.chunk_gap_max_ns,
     c.num_stalls, c.stall_ns, c.num_attempts, c.retry_ns, c.stream_state, c.route,
     c.route_version, c.prompt_version, c.prefix_hash, c.conversation_id, c.outcome,
-    c.failure_class, c.flags,
+    c.failure_class, c.flags, c.weight,
     coalesce(c.error_type, e.error_type) AS error_type,
     coalesce(c.is_streamed, e.is_streamed) AS is_streamed,
     coalesce(c.request_model, e.request_model) AS request_model,

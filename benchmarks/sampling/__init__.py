@@ -1,0 +1,1 @@
+"""Benchmarks of sampling; see benchmarks/README.md."""

@@ -1,0 +1,1 @@
+"""The recipes, one family of causes a file (constant ``RECIPES``)."""
