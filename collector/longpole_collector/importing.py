@@ -26,6 +26,7 @@ from longpole_collector.health import Health
 from longpole_collector.kept_content import content_retention, note_kept
 from longpole_collector.otlp_out import logs_to_otlp, to_otlp, to_raw
 from longpole_collector.rollup import load_rollup
+from longpole_collector.stores import clickhouse
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.remote import auth_headers
 from longpole_collector.whereabouts import find
@@ -61,13 +62,17 @@ class Imported(NamedTuple):
 
 
 def import_all(files: Sequence[Path], *, db: Path | None, url: str | None) -> Imported:
-    """Import files into a data folder, or into the collector at ``url`` or on that folder.
+    """Import files into a data folder, or into the store or collector at ``url`` or on that folder.
 
     Raises:
         BadInput: a file cannot be read; files before it are imported.
         Unreachable: store or collector cannot be reached.
     """
     key: str | None = None
+    if url is not None and clickhouse.is_address(url):
+        from longpole_collector.stores.clickhouse.opening import import_files
+
+        return import_files(files, url)
     if url is None and db is not None:
         try:
             return _into_folder(files, db)

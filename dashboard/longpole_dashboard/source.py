@@ -15,7 +15,9 @@ from typing import Final, Self
 from longpole.errors import UsageError
 from longpole_collector import stores
 from longpole_collector.settings import project_folder
+from longpole_collector.stores import clickhouse
 from longpole_collector.stores.base import Reader
+from longpole_collector.stores.clickhouse.address import parse
 from longpole_collector.stores.remote import RemoteReader
 
 LIMIT_S: Final = 5.0
@@ -53,8 +55,14 @@ class Source:
         if self.files:
             more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
             return f"file {self.files[0].name}{more}"
-        where = f"data folder {self.db}" if self.db else f"collector {self.url}"
+        where = f"data folder {self.db}" if self.db else self._where()
         return f"{where}, project {self.project}" if self.project else where
+
+    def _where(self) -> str:
+        url = self.url or ""
+        if not clickhouse.is_address(url):
+            return f"collector {url}"
+        return f"store {parse(url)}"  # without the password that may stand in it
 
     def narrowed(self, project: str | None) -> Self:
         """One project of a data folder; the same source where that chooses nothing.
@@ -71,7 +79,7 @@ class Source:
         Raises:
             UsageError, Unreachable, BadInput: as :func:`longpole_collector.stores.open_reader`.
         """
-        if self.url is not None:
+        if self.url is not None and not clickhouse.is_address(self.url):
             return RemoteReader(self.url, self.key, LIMIT_S)
         if self.db is None or not self.db.is_dir():
             return self._opened()
@@ -81,7 +89,7 @@ class Source:
         return self._opened() if has_data(self.db) else Awaited(self.db, self._opened)
 
     def _opened(self) -> Reader:
-        return stores.open_reader(db=self.db, files=self.files, timeout_s=LIMIT_S)
+        return stores.open_reader(db=self.db, url=self.url, files=self.files, timeout_s=LIMIT_S)
 
 
 def _everybodys(source: Source) -> Source:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longpole.errors import StoreBusy, Unreachable, UsageError
+from longpole_collector.stores import clickhouse
 from longpole_collector.stores.base import Reader
 from longpole_collector.stores.remote import RemoteReader
 
@@ -28,7 +29,8 @@ def open_reader(
     Args:
         db: data folder. If a collector runs on it, that collector is asked; else requests that
             a killed collector left in its log are brought into the store first.
-        url: HTTP address of a running collector.
+        url: HTTP address of a running collector, or a ClickHouse store's
+            (``clickhouse://HOST:PORT/DATABASE``).
         files: trace files of any form that can be imported; kept in memory only.
         timeout_s: how long one query may take; ``None`` is the store's own limit.
 
@@ -40,7 +42,7 @@ def open_reader(
     if sum((db is not None, url is not None, bool(files))) != 1:
         raise UsageError("give one of: a data folder (--db), an address (--url), files")
     if url is not None:
-        return RemoteReader(url, timeout_s=timeout_s)
+        return _open_address(url, timeout_s)
     if db is None:
         return _open_files(files, timeout_s)
     try:
@@ -52,6 +54,14 @@ def open_reader(
         if running is None:
             raise
         return RemoteReader(running.url, running.key, timeout_s)
+
+
+def _open_address(url: str, timeout_s: float | None) -> Reader:
+    if clickhouse.is_address(url):
+        from longpole_collector.stores.clickhouse.opening import open_reader as open_clickhouse
+
+        return open_clickhouse(url)
+    return RemoteReader(url, timeout_s=timeout_s)
 
 
 def _open_folder(folder: Path, timeout_s: float | None) -> Reader:

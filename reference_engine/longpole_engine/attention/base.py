@@ -12,7 +12,8 @@ class Attention(Protocol):
     """One step's attention: stores the new keys and values, then attends.
 
     ``q`` is ``[num_tokens, num_heads, head_dim]``, ``kv`` ``[num_tokens, 2, num_kv_heads,
-    head_dim]``; the result is ``[num_tokens, num_heads * head_dim]``.
+    head_dim]``; the result is ``[num_tokens, num_heads * head_dim]``. The next layer's come in the
+    same memory.
     """
 
     def __call__(self, layer: int, q: Tensor, kv: Tensor) -> Tensor:

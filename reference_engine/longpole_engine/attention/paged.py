@@ -81,34 +81,33 @@ def _mask(segment: Segment) -> Tensor | None:
 class RowAttention:
     """One row each of several sequences: decoding.
 
-    One sequence in one run is read in place. Several are gathered into one padded batch, unless
-    their lengths differ so much that one by one is less work.
+    All are gathered into one padded batch, in the same place for every layer, unless their lengths
+    differ so much that one by one is less work. Gathering pays for one sequence in one run too:
+    memory is read faster in one go than head by head.
 
     Args:
         store: the memory.
         segments: of one row each.
-        buffer: fp32 room for the gathered pages, as long as fits.
+        buffer: fp32 room for the gathered pages.
     """
 
     def __init__(self, store: KvStore, segments: list[Segment], buffer: Tensor) -> None:
         self._store = store
         self._slots = slots(segments)
-        self._buffer = buffer
         ends = [segment.end for segment in segments]
         longest = max(ends)
         self._readers: list[Reader] = []
-        self._runs: tuple[list[Tensor], list[Tensor]] | None = None
-        if len(ends) == 1 and segments[0].is_run:
-            self._runs = store.runs(segments[0].pages[0] * PAGE_TOKENS, longest)
-            if self._runs is not None:
-                return
-        if len(ends) == 1 or 2 * sum(ends) < longest * len(ends):
+        if 2 * sum(ends) < longest * len(ends):
             self._readers = [Reader(store, segment) for segment in segments]
             return
         num_pages = -(-longest // PAGE_TOKENS)
         table = [seg.used + [seg.pages[0]] * (num_pages - len(seg.used)) for seg in segments]
         self._pages = torch.tensor(table).flatten()
-        self._end = longest
+        heads = store.layers[0].shape[1:]
+        num_numbers = len(self._pages) * PAGE_TOKENS * heads.numel()
+        self._room = buffer[:num_numbers].view(len(self._pages), -1)
+        whole = self._room.view(len(ends), -1, *heads)[:, :longest]
+        self._keys, self._values = whole.permute(2, 0, 3, 1, 4).unbind()
         self._mask: Tensor | None = None
         if min(ends) < longest:
             lengths = torch.tensor(ends)[:, None]
@@ -121,23 +120,18 @@ class RowAttention:
         self._store.write(layer, self._slots, kv)
         num_rows, num_heads, head_dim = q.shape
         q = q.view(num_rows, kv.shape[2], -1, head_dim)
-        if self._runs is not None:
-            keys, values = self._runs[0][layer], self._runs[1][layer]
-            out = functional.scaled_dot_product_attention(q, keys, values)
-        elif self._readers:
-            found = [
-                row_attention(q[row : row + 1], *reader.read(layer))
-                for row, reader in enumerate(self._readers)
-            ]
-            out = found[0] if num_rows == 1 else torch.cat(found)
-        else:
-            whole = self._store.gather(layer, self._pages, self._buffer)
-            keys, values = (
-                whole.view(num_rows, -1, *kv.shape[1:])[:, : self._end]
-                .permute(2, 0, 3, 1, 4)
-                .unbind()
+        if self._readers:
+            out = torch.cat(
+                [
+                    row_attention(q[row : row + 1], *reader.read(layer))
+                    for row, reader in enumerate(self._readers)
+                ]
             )
-            out = functional.scaled_dot_product_attention(q, keys, values, attn_mask=self._mask)
+        else:
+            self._store.gather(layer, self._pages, self._room)
+            out = functional.scaled_dot_product_attention(
+                q, self._keys, self._values, attn_mask=self._mask
+            )
         return out.reshape(num_rows, num_heads * head_dim)
 
 

@@ -13,8 +13,7 @@ class WholeAttention:
 
     def __call__(self, layer: int, q: Tensor, kv: Tensor) -> Tensor:
         """Attend in one layer; see :class:`longpole_engine.attention.base.Attention`."""
-        if layer in self._past:
-            kv = torch.cat((self._past[layer], kv))
+        kv = torch.cat((self._past[layer], kv)) if layer in self._past else kv.clone()
         self._past[layer] = kv
         num_rows, num_heads, head_dim = q.shape
         keys, values = kv.repeat_interleave(num_heads // kv.shape[2], dim=2).permute(1, 2, 0, 3)

@@ -39,6 +39,7 @@ class KvStore:
         if format is KvFormat.INT8:
             self._scales = lazy_zeros((num_layers, num_slots, 2, num_kv_heads), torch.float32)
         self.layers = list(self._data.unbind())
+        self._pages = [layer.view(num_pages, -1) for layer in self.layers]
 
     @property
     def bytes_per_token(self) -> int:
@@ -66,20 +67,22 @@ class KvStore:
         Args:
             layer: index.
             pages: ``[num_pages]``.
-            out: fp32 buffer of at least ``num_pages * 16`` tokens.
+            out: where to put them, fp32 ``[num_pages, 16 * 2 * num_kv_heads * head_dim]``.
 
         Returns:
             ``[num_pages * 16, 2, num_kv_heads, head_dim]``.
         """
-        whole = self.layers[layer].view(self.num_pages, -1)
-        shape = (pages.shape[0] * PAGE_TOKENS, *self._heads)
-        if self.format is KvFormat.FP32 and out is not None:
-            taken = out[: shape[0] * math.prod(self._heads)].view(pages.shape[0], -1)
-            return torch.index_select(whole, 0, pages, out=taken).view(shape)
-        found = whole.index_select(0, pages).view(shape).float()
+        whole = self._pages[layer]
+        if out is None:
+            out = torch.empty(pages.shape[0], whole.shape[1])
+        if self.format is KvFormat.FP32:
+            torch.index_select(whole, 0, pages, out=out)
+        else:
+            out.copy_(whole.index_select(0, pages))
+        found = out.view(-1, *self._heads)
         if self._scales is not None:
             scales = self._scales[layer].view(self.num_pages, -1).index_select(0, pages)
-            found.mul_(scales.view(*shape[:-1], 1))
+            found.mul_(scales.view(*found.shape[:-1], 1))
         return found
 
     def run(self, layer: int, start: int, num_tokens: int) -> Tensor | None:
@@ -93,17 +96,6 @@ class KvStore:
         if self.format is not KvFormat.FP32:
             return None
         return self.layers[layer][start : start + num_tokens]
-
-    def runs(self, start: int, num_tokens: int) -> tuple[list[Tensor], list[Tensor]] | None:
-        """Keys and values of :meth:`run` in every layer, ``[1, num_kv_heads, num_tokens, dim]``.
-
-        All views are made at once: one by one they would take longer than attending to them.
-        """
-        if self.format is not KvFormat.FP32:
-            return None
-        found = self._data[:, start : start + num_tokens].permute(2, 0, 3, 1, 4)
-        keys, values = found.unsqueeze(2).unbind()
-        return list(keys.unbind()), list(values.unbind())
 
     def copy(self, source: int, target: int) -> None:
         """Copy a page in all layers."""

@@ -145,16 +145,16 @@ class Llama:
         self, layers: list[_Layer], tokens: Tensor, positions: Tensor, attention: Attention
     ) -> Tensor:
         c = self.config
-        kv_shape = (tokens.shape[0], 2, c.num_kv_heads, c.head_dim)
-        split = [c.num_heads, 2 * c.num_kv_heads]
         # [num_tokens, hidden_size], fp32 throughout, with a column more for the norms
         room = self._norm.room(self._embed.index_select(0, tokens).float())
         x = room[:, :-1]
-        turn = self._turns.index_select(0, positions)
+        heads = rope.Heads(self._turns.index_select(0, positions))
+        split = [c.num_heads, 2 * c.num_kv_heads]
+        q, kv = torch.split_with_sizes(heads.turned, split, dim=1)
+        kv = kv.view(-1, 2, c.num_kv_heads, c.head_dim)
         for index, layer in enumerate(layers):
-            heads = rope.apply(layer.qkv(layer.attn_norm.padded(room, x)), turn)
-            q, kv = torch.split_with_sizes(heads, split, dim=1)
-            x += layer.attn_out(attention(index, q, kv.view(kv_shape)))
+            heads.fill(layer.qkv(layer.attn_norm.padded(room, x)))
+            x += layer.attn_out(attention(index, q, kv))
             gate, up = layer.gate_up(layer.ffn_norm.padded(room, x)).chunk(2, dim=1)
             x += layer.down(functional.silu(gate).mul_(up))
         return x

@@ -73,7 +73,7 @@ def bf16(weight: Tensor) -> Linear:
     if weight.is_cuda or not has_bf16(weight.device):
 
         def apply(x: Tensor) -> Tensor:
-            return functional.linear(x.to(torch.bfloat16), half)
+            return functional.linear(x.bfloat16(), half)
 
         return Linear(apply, half)
     # the bits of the above, at few rows in half its time: that lays the weights out at every call
@@ -81,7 +81,7 @@ def bf16(weight: Tensor) -> Linear:
     kernel = torch.ops.mkldnn._linear_pointwise.default
 
     def apply_laid_out(x: Tensor) -> Tensor:
-        return kernel(x.to(torch.bfloat16), laid_out, None, "none", [], "")  # type: ignore[no-any-return]
+        return kernel(x.bfloat16(), laid_out, None, "none", [], "")  # type: ignore[no-any-return]
 
     return Linear(apply_laid_out, laid_out)
 
@@ -94,10 +94,9 @@ def int8(weight: Tensor) -> Linear:
         from longpole_engine.ops.triton_int8 import product
 
         return Linear(partial(product, values=values, scale=scale), values, scale)
-    kernel = torch.ops.aten._weight_int8pack_mm.default
 
     def apply(x: Tensor) -> Tensor:
-        return kernel(x.to(torch.bfloat16), values, scale)  # type: ignore[no-any-return]
+        return torch._weight_int8pack_mm(x.bfloat16(), values, scale)
 
     return Linear(apply, values, scale)
 
@@ -157,10 +156,9 @@ def int4(weight: Tensor) -> Linear:
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(value, 1)
     scale_zero = torch.stack((step, low + 8 * step), dim=-1)
     scale_zero = scale_zero.transpose(0, 1).contiguous().to(torch.bfloat16)
-    kernel = torch.ops.aten._weight_int4pack_mm_for_cpu.default
 
     def apply(x: Tensor) -> Tensor:
-        return kernel(x.to(torch.bfloat16), packed, INT4_GROUP, scale_zero)  # type: ignore[no-any-return]
+        return torch._weight_int4pack_mm_for_cpu(x.bfloat16(), packed, INT4_GROUP, scale_zero)
 
     return Linear(apply, packed, scale_zero)
 

@@ -28,18 +28,30 @@ def turns(
     return torch.cat((turned, torch.ones(num_positions, num_still, head_dim // 2)), dim=1)
 
 
-def apply(heads: Tensor, turn: Tensor) -> Tensor:
-    """Turn heads to their positions; fp32.
+class Heads:
+    """Room for the heads of some tokens, which every layer fills anew.
 
     Args:
-        heads: ``[num_tokens, num_heads * head_dim]``, a pair's two numbers side by side.
         turn: rows of :func:`turns`, ``[num_tokens, num_heads, head_dim / 2]``.
 
-    Returns:
-        ``[num_tokens, num_heads, head_dim]``.
+    Attributes:
+        turned: the heads last filled in, ``[num_tokens, num_heads, head_dim]`` fp32.
     """
-    pairs = torch.view_as_complex(heads.float().view(*turn.shape, 2))
-    return torch.view_as_real(pairs * turn).flatten(2)
+
+    def __init__(self, turn: Tensor) -> None:
+        self._turn = turn
+        self._pairs = torch.empty_like(turn)
+        self.turned = torch.view_as_real(self._pairs).flatten(2)
+        self._flat = self.turned.flatten(1)
+
+    def fill(self, heads: Tensor) -> None:
+        """Turn heads to their positions.
+
+        Args:
+            heads: ``[num_tokens, num_heads * head_dim]``, a pair's two numbers side by side.
+        """
+        self._flat.copy_(heads)
+        self._pairs.mul_(self._turn)
 
 
 def interleave(weight: Tensor, num_heads: int) -> Tensor:

@@ -1,0 +1,1 @@
+"""ClickHouse beside the local store: inserts, bytes, the percentiles of a day."""

@@ -1,0 +1,41 @@
+-- Workflows as they were last rolled up, each with its stages: they are replaced together.
+CREATE TABLE {name} {on_cluster} (
+    trace_id String CODEC(ZSTD(1)),
+    start_ns Int64 CODEC(Delta(8), ZSTD(1)),
+    end_ns Int64 CODEC(Delta(8), ZSTD(1)),
+    wall_ns Int64 CODEC(T64, ZSTD(1)),
+    root_name LowCardinality(String),
+    service LowCardinality(Nullable(String)),
+    route LowCardinality(Nullable(String)),
+    route_version LowCardinality(Nullable(String)),
+    prompt_version LowCardinality(Nullable(String)),
+    slo_class LowCardinality(Nullable(String)),
+    outcome LowCardinality(Nullable(String)),
+    failure_class LowCardinality(Nullable(String)),
+    time_to_useful_ns Nullable(Int64) CODEC(T64, ZSTD(1)),
+    time_to_accepted_ns Nullable(Int64) CODEC(T64, ZSTD(1)),
+    num_spans Int64 CODEC(T64, ZSTD(1)),
+    num_calls Int64 CODEC(T64, ZSTD(1)),
+    num_tools Int64 CODEC(T64, ZSTD(1)),
+    num_retries Int64 CODEC(T64, ZSTD(1)),
+    input_tokens Nullable(Int64) CODEC(T64, ZSTD(1)),
+    cached_input_tokens Nullable(Int64) CODEC(T64, ZSTD(1)),
+    output_tokens Nullable(Int64) CODEC(T64, ZSTD(1)),
+    cost_usd Nullable(Float64) CODEC(ZSTD(1)),
+    long_pole LowCardinality(String),
+    long_pole_ns Int64 CODEC(T64, ZSTD(1)),
+    shape LowCardinality(Nullable(String)),
+    flags Array(LowCardinality(String)) CODEC(ZSTD(1)),
+    stages Array(LowCardinality(String)) CODEC(ZSTD(1)),
+    stages_critical_ns Array(Int64) CODEC(T64, ZSTD(1)),
+    stages_total_ns Array(Int64) CODEC(T64, ZSTD(1)),
+    num_rows Int64 CODEC(T64, ZSTD(1)),
+    rollup_version UInt32 CODEC(ZSTD(1)),
+    version UInt64 CODEC(Delta(8), ZSTD(1)),
+    is_gone UInt8 DEFAULT 0
+)
+ENGINE = {engine:version, is_gone}
+PARTITION BY toDate(fromUnixTimestamp64Nano(toInt64(version)), 'UTC')
+ORDER BY (intDiv(start_ns, 600000000000), trace_id, start_ns)
+{ttl:version}
+SETTINGS {settings}

@@ -1,0 +1,6 @@
+-- One row a model call, each counted once, with what it cost by the prices when it was settled.
+-- What is not said here is the table's column, or that in nanoseconds as milliseconds.
+WITH
+    input_tokens - cached_input_tokens - coalesce(cache_write_tokens, 0) AS uncached_input_tokens,
+    if(end_ns < start_ns, 0, end_ns - start_ns) / 1e6 AS e2e_ms
+SELECT {columns} FROM call_rows FINAL

@@ -1,0 +1,259 @@
+"""The store's contract on ClickHouse, and what is done when spans come twice, late or mixed up."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from longpole.errors import BadInput, Unreachable
+from longpole.vocab import Span, columns, keys
+from longpole_collector.stores.clickhouse import schema
+from longpole_collector.stores.clickhouse.address import Address, parse
+from longpole_collector.stores.clickhouse.client import Client
+from longpole_collector.stores.clickhouse.store import ClickReader, ClickStore
+from longpole_collector.stores.schema import SPANS, hex_ids, to_arrow
+from longpole_collector.stores.views import views
+
+from .both import compare
+from .conftest import Pair
+
+SECOND = 1_000_000_000
+
+
+def rows_of(store: ClickReader, query: str, params: object = ()) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in store.sql(query, params).to_pylist()]  # type: ignore[arg-type]
+
+
+# --- the contract --------------------------------------------------------------------------------
+def test_what_is_appended_is_read_back_field_by_field(otlp, store: ClickStore) -> None:
+    spans = otlp.canonical(
+        otlp.span(
+            kind=3,
+            parent_span_id=b"\xff" * 8,
+            attributes={keys.OPERATION: "chat", keys.FLAGS: ["a"], "x": "y\0ü😀", "z": ""},
+            events=[("e", 1, {})],
+            links=[(b"t" * 16, b"s" * 8, {})],
+        ),
+        otlp.span(),
+    )
+    assert store.append(spans) == 2
+    table = store.sql("SELECT * FROM spans ORDER BY parent_id IS NULL")
+    assert table.column_names == [column.name for column in columns(Span)]
+    assert [Span(**row) for row in table.to_pylist(maps_as_pydicts="strict")] == spans
+
+
+def test_append_is_idempotent_within_a_batch_and_over_batches(otlp, store: ClickStore) -> None:
+    one, two, three = otlp.canonical(*(otlp.span(name=name) for name in "abc"))
+    assert store.append([one, two, one]) == 2
+    assert store.append([two, three, one]) == 1
+    assert store.append([]) == 0
+    assert rows_of(store, "SELECT name FROM spans ORDER BY name") == [("a",), ("b",), ("c",)]
+
+
+def test_a_block_that_is_sent_again_is_stored_once(otlp, store: ClickStore, settle) -> None:
+    rows = to_arrow(SPANS, otlp.canonical(*(otlp.span() for _ in range(5))))
+    for _ in range(3):
+        store.insert(rows, token="the same")
+        store.insert(rows)
+    assert store.num_spans() == 5
+    settle()
+    assert rows_of(store, "SELECT count(*), sum(num_spans) FROM traces") == [(5, 5)]
+
+
+def test_one_span_id_in_two_traces_is_two_spans(otlp, store: ClickStore) -> None:
+    twins = otlp.canonical(otlp.span(span_id=b"s" * 8), otlp.span(span_id=b"s" * 8))
+    assert store.append(twins) == 2
+
+
+@pytest.mark.parametrize("view", ["spans", "calls", "traces", "trace_stages"])
+def test_an_unknown_trace_is_an_empty_table(pair: Pair, view: str) -> None:
+    table = pair.click.sql(f"SELECT * FROM {view} WHERE trace_id = $1", ["0" * 32])
+    assert table.num_rows == 0
+    assert table.num_columns > 4
+
+
+@pytest.mark.parametrize("view", sorted(views()))
+def test_every_view_has_the_columns_types_and_rows_of_the_local_store(
+    pair: Pair, view: str
+) -> None:
+    wanted, found = (store.sql(f"SELECT * FROM {view}") for store in pair)
+    assert wanted.num_rows > 0
+    assert not compare(wanted, found)
+    assert set(schema.VIEWS) == set(views())
+
+
+REFUSED = [
+    "INSERT INTO spans SELECT * FROM spans",
+    "DROP TABLE spans",
+    "SELECT * FROM span_rows",
+    "SELECT * FROM system.tables",
+    "SELECT * FROM url('http://127.0.0.1')",
+    "SELECT * FROM file('/etc/passwd')",
+    "SELECT 1; SELECT 2",
+    "SELEC 1",
+    "SELECT getSetting('max_threads')",
+]
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_only_reading_the_views_is_allowed(pair: Pair, query: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        pair.click.sql(query)
+    assert "\n" not in str(caught.value)
+
+
+def test_too_many_rows_are_refused(pair: Pair) -> None:
+    many = "SELECT a.span_id FROM spans AS a, spans AS b"
+    with pytest.raises(BadInput, match="rows"):
+        pair.click.sql(many)
+
+
+def test_a_slow_query_is_stopped(pair: Pair, engine: Client) -> None:
+    place = replace(pair.click.client.address, timeout_s=0.05)
+    reader = ClickReader(Client(place))
+    with pytest.raises(BadInput, match="longer than"):
+        reader.sql("SELECT count(*) FROM spans AS a, spans AS b, spans AS c, calls AS d")
+    reader.close()
+
+
+def test_after_close_nothing_is_answered(store: ClickStore) -> None:
+    reader = ClickReader(Client(store.client.address))
+    reader.close()
+    reader.close()
+    with pytest.raises(Unreachable):
+        reader.sql("SELECT 1")
+
+
+# --- settling ------------------------------------------------------------------------------------
+def call(otlp, trace: bytes, **given: object) -> dict[str, object]:
+    told = {keys.OPERATION: "chat", keys.REQUEST_MODEL: "m"}
+    return otlp.span(trace_id=trace, attributes=told, **given)
+
+
+def test_a_late_span_is_settled_anew_and_no_call_counts_twice(
+    otlp, store: ClickStore, settle: Callable[[], int]
+) -> None:
+    inner = call(otlp, b"t" * 16, span_id=b"i" * 8, parent_span_id=b"o" * 8, name="inner")
+    outer = call(otlp, b"t" * 16, span_id=b"o" * 8, name="outer")
+    store.append(otlp.canonical(inner))
+    assert settle() == 1
+    assert rows_of(store, "SELECT span_id FROM calls") == [((b"i" * 8).hex(),)]
+    store.append(otlp.canonical(outer))
+    assert settle() == 1
+    assert settle() == 0
+    assert rows_of(store, "SELECT span_id FROM calls") == [((b"o" * 8).hex(),)]
+    assert rows_of(store, "SELECT num_spans, num_calls FROM traces") == [(2, 1)]
+
+
+def test_a_root_that_comes_last_and_began_first_replaces_the_row(
+    otlp, store: ClickStore, settle: Callable[[], int]
+) -> None:
+    start = 1_790_000_000 * SECOND
+    child = otlp.span(trace_id=b"t" * 16, parent_span_id=b"r" * 8, start_time_unix_nano=start)
+    root = otlp.span(
+        trace_id=b"t" * 16,
+        span_id=b"r" * 8,
+        start_time_unix_nano=start - 3_600 * SECOND,
+        end_time_unix_nano=start + SECOND,
+    )
+    store.append(otlp.canonical(child))
+    settle()
+    store.append(otlp.canonical(root))
+    settle()
+    assert rows_of(store, "SELECT wall_ns, num_spans FROM traces") == [(3_601 * SECOND, 2)]
+    sums = rows_of(store, "SELECT sum(critical_ns) FROM trace_stages")
+    assert sums == [(3_601 * SECOND,)]
+
+
+def test_two_who_settle_side_by_side_leave_the_same_as_one(
+    pair: Pair, store: ClickStore, rollup
+) -> None:
+    from longpole_collector.stores.clickhouse.settling import Settling
+
+    from .conftest import spans_of
+
+    rows = spans_of(pair.duck).sort_by([("trace_hi", "ascending"), ("trace_lo", "ascending")])
+    last = hex_ids(rows.slice(60, 1))[0]
+    store.insert(rows.slice(0, 30))
+    workers = [Settling(store.client, rollup) for _ in range(2)]
+    workers[0].settle()
+    store.insert(rows.slice(30, 120))
+    workers[1].settle(max_traces=2)
+    for worker in workers:
+        worker.settle()
+    for view in ("traces", "trace_stages"):
+        query = f"SELECT * FROM {view} WHERE trace_id < ?"
+        wanted, found = (each.sql(query, [last]) for each in (pair.duck, store))
+        assert wanted.num_rows > 0
+        assert not compare(wanted, found)
+
+
+# --- the schema ----------------------------------------------------------------------------------
+def test_opening_again_changes_nothing(otlp, address: Address, fresh: ClickStore) -> None:
+    fresh.append(otlp.canonical(otlp.span()))
+    again = ClickStore(Client(address))
+    assert again.num_spans() == 1
+    again.close()
+
+
+def test_a_reader_says_that_there_is_nothing(address: Address, engine: Client) -> None:
+    with pytest.raises(Unreachable, match="no data"):
+        ClickReader(Client(address))
+
+
+@pytest.mark.parametrize("opened", [ClickReader, ClickStore])
+def test_a_newer_schema_is_left_alone(address: Address, fresh: ClickStore, opened) -> None:
+    schema.note(fresh.client, "schema_version", "99")
+    with pytest.raises(Unreachable, match=r"99.*upgrade"):
+        opened(Client(address))
+
+
+def test_an_older_schema_is_read_by_nobody_and_brought_up_by_a_writer(
+    address: Address, fresh: ClickStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", schema.SCHEMA_VERSION + 1)
+    step = ("ALTER TABLE {database}.meta{on} ADD COLUMN IF NOT EXISTS extra String",)
+    monkeypatch.setitem(schema._STEPS, schema.SCHEMA_VERSION, step)
+    with pytest.raises(Unreachable, match="open it once"):
+        ClickReader(Client(address))
+    ClickStore(Client(address)).close()
+    ClickReader(Client(address)).close()
+    assert fresh.client.ask("SELECT extra FROM meta").num_rows
+
+
+def test_a_column_that_is_missing_is_added(otlp, address: Address, fresh: ClickStore) -> None:
+    client = fresh.client
+    client.tell("DROP VIEW spans")
+    client.tell("ALTER TABLE span_rows DROP COLUMN conversation_id")
+    again = ClickStore(Client(address))
+    again.append(otlp.canonical(otlp.span()))
+    assert rows_of(again, "SELECT conversation_id FROM spans") == [(None,)]
+    again.close()
+
+
+def test_tables_of_a_cluster_are_sharded_by_trace_and_keep_copies() -> None:
+    place = parse("clickhouse://h/lp?cluster=main&replicated=1&ttl_days=30")
+    made = "\n".join(schema.statements(place))
+    assert made.count("ON CLUSTER 'main'") == 2 * len(schema.TABLES)
+    assert "Distributed('main', 'lp', 'span_rows_local', cityHash64(trace_id))" in made
+    assert "ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/lp/call_rows_local'" in made
+    assert made.count("INTERVAL 30 DAY DELETE") == 3
+    plain = "\n".join(schema.statements(parse("clickhouse://h/lp")))
+    assert "ReplacingMergeTree(version, is_gone)" in plain
+    assert "TTL" not in plain
+    assert "Replicated" not in plain
+
+
+def test_answers_come_batch_by_batch_too(pair: Pair) -> None:
+    with pair.click.stream("SELECT trace_id FROM spans") as stream:
+        table = pa.Table.from_batches(stream.batches, stream.schema)
+    assert table.num_rows == pair.duck.sql("SELECT count(*) AS n FROM spans")["n"][0].as_py()
+
+
+def test_attributes_keep_what_json_keeps(otlp, store: ClickStore) -> None:
+    told = {f"k{number}": json.dumps({"a": [number]}) for number in range(50)}
+    store.append(otlp.canonical(otlp.span(attributes=told)))
+    ((found,),) = rows_of(store, "SELECT attributes FROM spans")
+    assert dict(found) == told  # type: ignore[call-overload]
