@@ -381,4 +381,6 @@ class Ingest:
 
 def _is_memory(error: Exception) -> bool:
     """Whether the database had not enough memory."""
-    return isinstance(error.__cause__ or error, duckdb.OutOfMemoryException)
+    cause = error.__cause__ or error
+    is_at_commit = isinstance(cause, duckdb.TransactionException) and "block" in str(cause)
+    return is_at_commit or isinstance(cause, duckdb.OutOfMemoryException)

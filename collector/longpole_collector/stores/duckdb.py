@@ -41,6 +41,8 @@ _log = logging.getLogger("longpole.collector.store")
 _BATCH_ROWS: Final = 10_000
 _MAX_UNSAVED_TRACES: Final = 2 * ROW_GROUP
 """Each takes 0.7 kB of memory until it is saved."""
+_MAX_UNSAVED: Final = 8 * ROW_GROUP
+"""Spans; they take memory that nothing else can have."""
 _PATIENCE_S: Final = 1.0
 _BROKEN: Final = (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException)
 _BROKEN_TEXTS: Final = ("IO Error", "INTERNAL Error", "Serialization Error")
@@ -281,8 +283,9 @@ class DuckStore:
         return sum(day.num_unsaved for day in self.days)
 
     def is_heavy(self) -> bool:
-        """Whether so many roll-ups are not saved that they fill the memory."""
-        return sum(day.num_unsaved_traces for day in self.days) > _MAX_UNSAVED_TRACES
+        """Whether so much is not saved that it fills the memory."""
+        num_traces = sum(day.num_unsaved_traces for day in self.days)
+        return num_traces > _MAX_UNSAVED_TRACES or self.num_unsaved() > _MAX_UNSAVED
 
     def stored(self) -> Position:
         """How far the write-ahead log is in the store."""
