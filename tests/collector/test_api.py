@@ -115,7 +115,7 @@ def test_a_statement_that_fails_is_a_clean_400(client, accept, sql):
 
 def test_an_error_in_mid_answer_is_an_error_at_the_reader(client, reader, collector, monkeypatch):
     @contextmanager
-    def breaking(query, params=()):
+    def breaking(query, params=(), timeout_s=None):
         batch = pa.record_batch({"x": [["y" * 1000] * 1000]})
 
         def batches():
