@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.sdk.environment import ROOT
+from benchmarks.child import serving
 
 from longpole_engine.models.loader import load
 
@@ -51,22 +49,6 @@ class Bench:
             (folder / "tokenizer_config.json").write_text(json.dumps(about))
         return folder
 
-    @contextmanager
-    def target(self, ttft_s: float, gap_s: float) -> Iterator[str]:
-        """The light provider in a process of its own; yields its address."""
-        words = ["--ttft", str(ttft_s), "--gap", str(gap_s)]
-        process = subprocess.Popen(  # noqa: S603 - our own
-            [sys.executable, "-m", "benchmarks.load.target", *words],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.stdin.close()
-            process.wait(10)
-            process.stdout.close()
+    def target(self, ttft_s: float, gap_s: float) -> AbstractContextManager[str]:
+        """The light provider in a process of its own; gives its address."""
+        return serving("benchmarks.load.target", "--ttft", str(ttft_s), "--gap", str(gap_s))

@@ -10,12 +10,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.child import serving
 from benchmarks.sdk.libraries import Library
 
 ROOT = Path(__file__).parents[2]
@@ -82,21 +82,6 @@ def run_in(library: Library, module: str, *arguments: str) -> Any:
         return json.loads(out.read_text())
 
 
-@contextmanager
-def provider(truth: Path) -> Iterator[str]:
-    """The local provider in a process of its own; yields its address."""
-    process = subprocess.Popen(  # noqa: S603 - our own
-        [sys.executable, "-m", "benchmarks.sdk.server", str(truth)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-    finally:
-        process.stdin.close()
-        process.wait(10)
-        process.stdout.close()
+def provider(truth: Path) -> AbstractContextManager[str]:
+    """The local provider in a process of its own; gives its address."""
+    return serving("benchmarks.sdk.server", str(truth))
