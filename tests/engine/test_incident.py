@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -79,13 +79,22 @@ async def test_nobody_to_ask_is_503_and_one_that_goes_before_it_answers_502() ->
     other.close()
 
 
-async def test_requests_at_once_each_find_the_server_that_lives() -> None:
-    async def fine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def saying(
+    answer: bytes,
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """A server's side of one request."""
+
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.write(answer)
         await writer.drain()
         writer.close()
 
+    return say
+
+
+async def test_requests_at_once_each_find_the_server_that_lives() -> None:
+    fine = saying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
     balancer = Balancer()
     server, other = await balancer.serve(), await asyncio.start_server(fine, "127.0.0.1", 0)
     balancer.add(GONE)
@@ -98,12 +107,7 @@ async def test_requests_at_once_each_find_the_server_that_lives() -> None:
 
 
 async def test_an_answer_that_breaks_off_breaks_off() -> None:
-    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
-        await writer.drain()
-        writer.close()
-
+    cut = saying(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
     balancer = Balancer()
     server, other = await balancer.serve(), await asyncio.start_server(cut, "127.0.0.1", 0)
     balancer.add(address(other))
