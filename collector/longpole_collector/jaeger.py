@@ -36,6 +36,7 @@ ERROR: Final = "error"
 STATUS: Final = "otel.status_code"
 MESSAGE: Final = "otel.status_description"
 SCOPE: Final = "otel.scope.name"
+TRACE_STATE: Final = "w3c.tracestate"
 EVENT: Final = "event"
 UNFINISHED: Final = "the span had not ended when it was exported"
 """A span's warning that its duration means nothing; Jaeger knows no unfinished spans."""
@@ -136,6 +137,7 @@ def _read(span: Any, resources: Mapping[str, Resource]) -> RawSpan:
         _resource(process)
         if process is not None
         else resources.get(_word(span.get("processID")), _NOBODY),
+        state=_word(attributes.pop(TRACE_STATE, "")),
     )
 
 

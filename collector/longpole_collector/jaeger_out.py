@@ -19,6 +19,7 @@ from longpole_collector.jaeger import (
     NO_SERVICE,
     SCOPE,
     STATUS,
+    TRACE_STATE,
     UNFINISHED,
 )
 from longpole_collector.otlp_out import resource_attributes
@@ -62,6 +63,8 @@ def _document(span: RawSpan, process_id: str) -> dict[str, Any]:
         attributes[MESSAGE] = span.status_message
     if span.scope:
         attributes[SCOPE] = span.scope
+    if span.state:
+        attributes[TRACE_STATE] = span.state
     start_us = span.start_ns // 1000
     return {
         "traceID": span.trace_id,

@@ -66,6 +66,7 @@ def one_span(
         **{fact: random.choice([None, random.randrange(50)]) for fact in FACTS},
         reported_cost_usd=random.choice([None, 0.5, 2.0, 2.0, 2.0]),
         reported_currency=random.choice([None, None, "USD", "EUR"]),
+        weight=random.choice([None, None, 1.0, 4.0]),
     )
 
 

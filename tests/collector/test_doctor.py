@@ -164,7 +164,7 @@ def stored(tmp_path, otlp):
 def test_a_database_is_opened_and_left_as_it_is(stored):
     before = stored.read_bytes()
     check = examine(db=stored.parent)["database"]
-    assert (check.status, "1 of 1 files open, schema 5" in check.detail) == ("ok", True)
+    assert (check.status, "1 of 1 files open, schema 6" in check.detail) == ("ok", True)
     assert stored.read_bytes() == before
     assert {path.name for path in stored.parent.iterdir()} == {stored.name, "lock"}
 

@@ -132,7 +132,7 @@ known AS NOT MATERIALIZED (
             'retry_ns', 'stream_state', 'queue_ns', 'tokenize_ns', 'prefill_ns', 'first_decode_ns',
             'engine_decode_ns', 'engine_ttft_ns', 'route', 'route_version', 'prompt_version',
             'prefix_hash', 'cache_state', 'is_cold_start', 'conversation_id', 'outcome',
-            'failure_class', 'error_type', 'is_engine'
+            'failure_class', 'error_type', 'weight', 'is_engine'
         ]), rank) FILTER (WHERE NOT is_start),
         CASE WHEN bool_or(key = call AND end_ns IS NOT NULL)
             THEN max(end_ns) FILTER (WHERE parent_id IS NOT DISTINCT FROM call_parent_id)
@@ -270,6 +270,7 @@ SELECT
     struct_extract(price, 'price_version') AS price_version, -- what priced it
     c.reported_cost_usd AS reported_cost_usd, -- what the sender said the call cost
     c.reported_currency AS reported_currency, -- currency of that
-    CASE WHEN c.is_engine THEN list_append(c.flags, 'engine_side') ELSE c.flags END AS flags -- data-quality marks; engine_side: no client span
+    CASE WHEN c.is_engine THEN list_append(c.flags, 'engine_side') ELSE c.flags END AS flags, -- data-quality marks; engine_side: no client span
+    coalesce(c.weight, 1.0) AS weight -- how many calls it stands for
 FROM told c
 LEFT JOIN engine e ON e.call = c.key
