@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from longpole.errors import BadInput
+from longpole_collector.batch import Item
 from longpole_collector.decode import Received, check, inflate
-from longpole_collector.wal import Position, Signal, Wal
+from longpole_collector.decode.logs import parse_logs
+from longpole_collector.health import Health
+from longpole_collector.wal import Frame, Position, Signal, Wal
 from longpole_collector.writer import Writer
 
 _BATCH_SPANS: Final = 65_536
@@ -55,19 +58,12 @@ def replay(wal: Wal, writer: Writer, lost: Lost | None = None) -> Position:
     for position, frame in wal.replay(stored, lost and lost.until):
         stored = position
         num_frames += 1
-        try:
-            if frame is None:
-                raise BadInput("damaged")
-            plain = inflate(frame.body, frame.compression, sys.maxsize)
-            received = Received(plain, frame.format, frame.received_ns)
-            if frame.signal is Signal.LOGS:
-                writer.write_events([received])
-            else:
-                num_spans += check(plain, frame.format, None).num_spans
-                traces.append(received)
-        except BadInput as error:
-            writer.health.add("log_frames_damaged")
-            _log.warning("log at %d:%d: %s", *position, error)
+        item = unpacked(position, frame, writer.health)
+        if item is not None and item.signal is Signal.LOGS:
+            writer.write_events([item.received])
+        elif item is not None:
+            num_spans += item.num_records
+            traces.append(item.received)
         if num_spans >= _BATCH_SPANS:
             write()
             traces, num_spans = [], 0
@@ -78,3 +74,21 @@ def replay(wal: Wal, writer: Writer, lost: Lost | None = None) -> Position:
             wal.forget(stored)
         _log.info("read %d requests back from the log", num_frames)
     return stored
+
+
+def unpacked(position: Position, frame: Frame | None, health: Health) -> Item | None:
+    """What a frame of the log holds; one that is damaged is counted and gives ``None``."""
+    try:
+        if frame is None:
+            raise BadInput("damaged")
+        plain = inflate(frame.body, frame.compression, sys.maxsize)
+        received = Received(plain, frame.format, frame.received_ns)
+        if frame.signal is Signal.LOGS:
+            num_records = len(parse_logs(plain, frame.format, sys.maxsize).events)
+        else:
+            num_records = check(plain, frame.format, None).num_spans
+    except BadInput as error:
+        health.add("log_frames_damaged")
+        _log.warning("log at %d:%d: %s", *position, error)
+        return None
+    return Item(frame.signal, received, num_records, 0, position)

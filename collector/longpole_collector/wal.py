@@ -64,14 +64,15 @@ class Wal:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._segment_bytes = segment_bytes
-        self._number = max([stored.segment, *self._segments()])
+        self._sizes = {number: self._path(number).stat().st_size for number in self._segments()}
+        self._number = max([stored.segment, *self._sizes])
         self._file: int | None = None
         self._offset = 0
 
     def replay(
         self, stored: Position, until: Position | None = None
     ) -> Iterator[tuple[Position, Frame | None]]:
-        """The frames after ``stored``, oldest first, each with its end.
+        """The frames after ``stored``, oldest first, each with its end, of the segments there are.
 
         ``None`` for a frame stands for the damaged rest of a segment, which is cut off.
 
@@ -79,7 +80,12 @@ class Wal:
             stored: the end of the last frame that is not wanted.
             until: the end of the last frame that is; what follows may just be being written.
         """
-        for number in self._segments():
+        return self._replay(self._segments(), stored, until)
+
+    def _replay(
+        self, numbers: Sequence[int], stored: Position, until: Position | None
+    ) -> Iterator[tuple[Position, Frame | None]]:
+        for number in numbers:
             if number < stored.segment:
                 continue
             path = self._path(number)
@@ -125,14 +131,21 @@ class Wal:
         except OSError:
             self._abandon(file)
             raise
-        self._offset = offset
+        self._offset = self._sizes[self._number] = offset
         return ends
+
+    def num_bytes_after(self, stored: Position) -> int:
+        """Bytes that lie after a place; any thread may ask."""
+        sizes = list(self._sizes.items())
+        after = sum(size for number, size in sizes if number >= stored.segment)
+        return after - (stored.offset if stored.segment in self._sizes else 0)
 
     def forget(self, stored: Position) -> None:
         """Remove the segments that lie wholly before ``stored``."""
         for number in self._segments():
             if number < stored.segment:
                 self._path(number).unlink(missing_ok=True)
+                self._sizes.pop(number, None)
 
     def close(self, stored: Position | None = None) -> None:
         """Close the file; with ``stored`` at its end, nothing is left to replay and it goes."""
@@ -148,7 +161,7 @@ class Wal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         self._file = file = os.open(self._path(self._number), flags, 0o600)
         _write_all(file, MAGIC)
-        self._offset = len(MAGIC)
+        self._offset = self._sizes[self._number] = len(MAGIC)
         folder = os.open(self._folder, os.O_RDONLY)
         try:
             os.fsync(folder)  # so that the file's name survives too

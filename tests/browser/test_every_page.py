@@ -30,6 +30,8 @@ TITLES = {
     "cache": "Cache",
     "advisor": "Advisor",
     "engine": "Engine",
+    "matrix": "Matrix",
+    "lab": "Lab",
     "reports": "Reports",
     "settings": "Settings",
     "start": "Start",

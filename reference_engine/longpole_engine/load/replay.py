@@ -46,7 +46,7 @@ def sessions(
         Unreachable: no collector answers there.
         BadInput: it refused the question, or has no call since then.
     """
-    rows = _ask(url, key, {"since": since_ns, "route": route})
+    rows = ask(url, key, _QUERY, {"since": since_ns, "route": route})
     rows.sort(key=lambda row: (row["trace_id"], row["start_ns"]))
     if not rows:
         raise BadInput(f"{url} has no call since then: nothing to replay")
@@ -79,11 +79,17 @@ def _blocks(chain: str) -> tuple[int, ...]:
     return (*hashes[:_NUM_FIRST_BLOCKS], *later)
 
 
-def _ask(url: str, key: str | None, params: dict[str, Any]) -> list[dict[str, Any]]:
+def ask(url: str, key: str | None, sql: str, params: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a collector's answer, each by its columns' names.
+
+    Raises:
+        Unreachable: no collector answers there.
+        BadInput: it refused the question.
+    """
     headers = {"content-type": "application/json", "accept": "application/json"}
     if key:
         headers["authorization"] = f"Bearer {key}"
-    body = json.dumps({"sql": _QUERY, "params": params}).encode()
+    body = json.dumps({"sql": sql, "params": params}).encode()
     request = urllib.request.Request(url.rstrip("/") + "/api/v1/query", body, headers)  # noqa: S310
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

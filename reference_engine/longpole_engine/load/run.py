@@ -48,7 +48,8 @@ class Plan:
     """What is sent and when it ends.
 
     ``shares`` are parts of the requests (0 to 1) whose clients do other than read; ``limits``
-    what :meth:`longpole_engine.load.client.Client.ask` calls ``limit`` for them.
+    what :meth:`longpole_engine.load.client.Client.ask` calls ``limit`` for them; ``lead`` is a word
+    before every prompt, so that no cache knows it from other runs.
     """
 
     model: str
@@ -64,6 +65,7 @@ class Plan:
     think_s: float = 0.0
     turns: int = 1
     language: str = prompts.LANGUAGES[0]
+    lead: str = ""
     shares: Mapping[Behaviour, float] = field(default_factory=dict)
     limits: Mapping[Behaviour, float] = field(default_factory=dict)
 
@@ -261,6 +263,8 @@ class Run:
         num_output = plan.output_tokens if turn.output_tokens is None else turn.output_tokens
         # a prompt or an answer of no token cannot be asked for: the least there is
         text = prompts.text(turn, max(1, num_input), name, plan.language)
+        if plan.lead:
+            text = f"{plan.lead} {text}"
         return json.dumps(
             {
                 "model": plan.model,

@@ -21,9 +21,11 @@ _SEATS: Final = Side(App(answer=8), Load(num=60), replicas=Replicas({"max_num_se
 _HOSTED: Final = _SEATS.but(is_hosted=True)
 _MANY: Final = Side(
     App(answer=4),
-    Load(of_capacity=0.25, max_per_s=30.0, num=160),
-    replicas=Replicas(num_engines=11),
+    Load(of_capacity=0.25, max_per_s=30.0, num=169),
+    Door(delay_s=0.1),
+    Replicas(num_engines=13),
 )
+"""As far away as a provider is: what the machine does to a call is little beside that."""
 _DRAFTS: Final = Side(
     App(answer=40),
     Load(of_capacity=0.25, group=16, num=80),
@@ -78,7 +80,7 @@ RECIPES: Final = (
     ),
     Recipe(
         "bad-replica",
-        "one replica of eleven lies behind a bad link",
+        "one replica of thirteen lies behind a bad link",
         Truth("bad_tail", "one_replica"),
         _MANY,
         _MANY.but(odd_delay_s=0.8),

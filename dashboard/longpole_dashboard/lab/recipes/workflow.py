@@ -32,10 +32,10 @@ RECIPES: Final = (
     ),
     Recipe(
         "tool-tail",
-        "one call in eleven meets a tool that takes ten times as long",
+        "one call in fourteen meets a tool that takes ten times as long",
         Truth("bad_tail", "tool_tail"),
-        _BASE.but(num=110),
-        _BASE.but(num=110, slow_tools=0.091, slow_factor=10.0),
+        _BASE.but(num=140),
+        _BASE.but(num=140, slow_tools=1 / 14, slow_factor=10.0),
     ),
     Recipe(
         "approval-wait",
