@@ -26,6 +26,7 @@ async def summarise(client: AsyncOpenAI, places: asyncio.Semaphore, number: int)
                 model=MODEL,
                 messages=[{"role": "user", "content": f"Summarise report {number} in ten words."}],
                 max_tokens=16,
+                temperature=0,
             )
         except OpenAIError as error:
             run.fail(type(error).__name__)  # the batch goes on

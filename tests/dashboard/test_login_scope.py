@@ -1,6 +1,7 @@
 """Two people with different projects: each sees their own on every page, whatever they try."""
 
 import ast
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,10 @@ def url(folder: Path, logins: Logins) -> Iterator[str]:
             )
             with urllib.request.urlopen(call, timeout=30) as answer:
                 assert answer.status == 200
+        deadline = time.monotonic() + 60
+        while running.store.sql("SELECT DISTINCT route FROM traces").num_rows < len(MARK):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         yield running.url
 
 

@@ -40,7 +40,8 @@ def test_the_agent_s_steps_are_one_tree(running: Stack) -> None:
         assert found[name]["stage"] == "tool"
     both = [found["execute_tool word_count"], found["execute_tool clock"]]
     assert max(row["start_ns"] for row in both) < min(row["end_ns"] for row in both)
-    query = f"SELECT * FROM calls WHERE trace_id = '{trace['trace_id']}' ORDER BY start_ns"
+    joined = f"trace_id = '{trace['trace_id']}' AND NOT list_contains(flags, 'engine_side')"
+    query = f"SELECT * FROM calls WHERE {joined} ORDER BY start_ns"
     versions = [row["prompt_version"] for row in running.rows(query, 2)]
     assert versions == ["plan-1", "answer-1"]
 
