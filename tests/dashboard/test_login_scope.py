@@ -4,6 +4,7 @@ import ast
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from longpole_collector.app import background
 from longpole_collector.files import write_parquet
 from longpole_collector.keys import Scope, create
 from longpole_collector.settings import Settings
+from longpole_collector.stores.remote import RemoteReader
 from longpole_dashboard import data, server, source
 from longpole_dashboard.login import scope as login_scope
 from longpole_dashboard.login.store import Logins
@@ -73,9 +75,11 @@ def url(folder: Path, logins: Logins) -> Iterator[str]:
             with urllib.request.urlopen(call, timeout=30) as answer:
                 assert answer.status == 200
         deadline = time.monotonic() + 60
-        while running.store.sql("SELECT DISTINCT route FROM traces").num_rows < len(MARK):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        for name in MARK:
+            with closing(RemoteReader(running.url, logins.known(name).key)) as reader:
+                while not reader.sql("SELECT 1 FROM traces").num_rows:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.05)
         yield running.url
 
 
