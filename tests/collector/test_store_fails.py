@@ -10,8 +10,10 @@ import duckdb
 import httpx
 import pytest
 
+from longpole_analytics.rollup import ROLLUP
 from longpole_collector.decode import Format, Received
 from longpole_collector.stores import open_reader
+from longpole_collector.stores.days import ROW_GROUP
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.schema import SPANS, to_arrow
 from longpole_collector.wal import Position
@@ -239,4 +241,32 @@ def test_of_two_days_the_place_is_right_though_the_clock_went_back(tmp_path, otl
     with closing(DuckStore(tmp_path / "killed")) as left:
         assert left.stored() == Position(0, 0)
     monkeypatch.setattr(store.days, "save", real)
+    store.close()
+
+
+def test_what_a_batch_stored_before_it_failed_is_told_by_the_next_try(otlp, monkeypatch):
+    store = DuckStore()
+    writer = Writer(store, ROLLUP)
+    rows = to_arrow(SPANS, otlp.canonical(*(otlp.span() for _ in range(5))))
+    day = store.days.of(rows["received_ns"][0].as_py())
+    day.num_unsaved = ROW_GROUP - 2  # so two fill a row group, and the rest is stored apart
+    commit, num = store.transaction, 0
+
+    @contextmanager
+    def short_of_memory(of_day):
+        nonlocal num
+        num += 1
+        if num == 2:
+            raise duckdb.OutOfMemoryException("could not allocate block")
+        with commit(of_day) as connection:
+            yield connection
+
+    monkeypatch.setattr(store, "transaction", short_of_memory)
+    with pytest.raises(duckdb.OutOfMemoryException):
+        writer.write(rows, Position(0, 9), store.save)
+    assert store.sql("SELECT count(*) AS n FROM spans")["n"].to_pylist() == [2]
+    assert writer.write(rows, Position(0, 9), store.save) == 5
+    assert (writer.health.total("spans_stored"), writer.health.total("spans_duplicate")) == (5, 0)
+    assert writer.settle(everything=True) == 0
+    assert store.sql("SELECT count(*) AS n FROM traces")["n"].to_pylist() == [5]
     store.close()

@@ -40,11 +40,12 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What one query may take: rows of its result, seconds, memory of the engine."""
+    """What one query may take: rows of its result, seconds, memory and threads of the engine."""
 
     max_rows: int = 100_000
     timeout_s: float = 30.0
     memory: str = "480MB"
+    threads: int = _NUM_THREADS
 
 
 def connect(folder: Path | None, limits: Limits, price: Price | None) -> duckdb.DuckDBPyConnection:
@@ -58,7 +59,7 @@ def connect(folder: Path | None, limits: Limits, price: Price | None) -> duckdb.
     Raises:
         duckdb.Error: the memory limit cannot be read.
     """
-    config = {**_CONFIG, "memory_limit": limits.memory, "threads": _NUM_THREADS}
+    config = {**_CONFIG, "memory_limit": limits.memory, "threads": limits.threads}
     if folder is not None:
         config["temp_directory"] = str(folder / TEMP_FOLDER)
     connection = duckdb.connect(":memory:", config=config)

@@ -41,12 +41,10 @@ _log = logging.getLogger("longpole.collector.store")
 _BATCH_ROWS: Final = 10_000
 _MAX_UNSAVED_TRACES: Final = 2 * ROW_GROUP
 """Each takes 0.7 kB of memory until it is saved."""
-_MAX_UNSAVED: Final = 8 * ROW_GROUP
-"""Spans; they take memory that nothing else can have."""
+_MAX_UNSAVED: Final = 8 * ROW_GROUP  # spans; they take memory that nothing else can have
 _PATIENCE_S: Final = 1.0
 _BROKEN: Final = (duckdb.IOException, duckdb.InternalException, duckdb.SerializationException)
-_BROKEN_TEXTS: Final = ("IO Error", "INTERNAL Error", "Serialization Error")
-"""The same, where they come through Arrow."""
+_BROKEN_TEXTS: Final = ("IO Error", "INTERNAL Error", "Serialization Error")  # as Arrow says it
 
 
 class DuckStore:
@@ -85,7 +83,8 @@ class DuckStore:
         self._limits = limits or Limits()
         self._is_closed = False
         self._write_lock = RLock()
-        self._readers = Readers(self._limits.timeout_s)
+        self._untold: list[pa.Table] = []  # stored, but by a call that failed later
+        self._readers = Readers(self._limits.timeout_s, 2 * self._limits.threads)
         self._lock = None if folder is None else hold(folder, is_read_only=is_read_only)
         self._connection = connect(folder, self._limits, self.price)
         try:
@@ -213,14 +212,13 @@ class DuckStore:
         A span counts as there already if one of the same trace id, span id and start is; within
         ``rows`` the first of two counts. ``stored`` is noted in the same transaction as the last
         of them. ``full`` is called when it is the best time to save: what it raises comes
-        through, and then some of the rows are stored.
+        through. If not all could be stored, the next call returns what was with its own.
         """
-        new = self._new(rows)
-        if new.num_rows == 0 and stored is None:
-            return new
+        left = self._new(rows)
+        if left.num_rows == 0 and stored is None and not self._untold:
+            return left
         with self._write_lock:
-            day = self._day_of(new)
-            left = new
+            day = self._day_of(left)
             while True:
                 num = left.num_rows if full is None else day.room(left.num_rows)
                 part, left = left.slice(0, num), left.slice(num)
@@ -229,10 +227,12 @@ class DuckStore:
                     if stored is not None and left.num_rows == 0:
                         note(writer, day.catalog, "stored", f"{stored.segment}:{stored.offset}")
                 day.num_unsaved += num
+                self._untold.append(part)
                 if full is not None and day.is_full and left.num_rows < ROW_GROUP:
                     full()
                 if left.num_rows == 0:
-                    return new
+                    told, self._untold = self._untold, []
+                    return pa.concat_tables(told, promote_options="default")
 
     def save(self, *, at_once: bool = True) -> None:
         """Bring what was written to disk; until then it is lost when the process dies.
@@ -265,6 +265,7 @@ class DuckStore:
                     for left in unsaved[number:]:
                         with suppress(duckdb.Error):
                             self._note_place(left, self._saved_place)
+                    self._untold.clear()
                     self.days.reopen(unsaved[number:])
                     raise
             self._saved_place = place

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from threading import Event, Lock, Timer
+from threading import BoundedSemaphore, Event, Lock, Timer
 from time import monotonic, sleep
 from typing import Final
 
@@ -47,9 +47,10 @@ class Turn:
 class Readers:
     """Knows every query that runs; usable from any thread."""
 
-    def __init__(self, timeout_s: float) -> None:
-        """``timeout_s`` bounds each."""
+    def __init__(self, timeout_s: float, num_at_once: int) -> None:
+        """No more than ``num_at_once`` run at a time, none longer than ``timeout_s``."""
         self.timeout_s = timeout_s
+        self._places = BoundedSemaphore(num_at_once)
         self._running: set[Turn] = set()
         self._has_room = Event()
         self._has_room.set()
@@ -76,12 +77,18 @@ class Readers:
             timeout_s: bounds it where that is less than what bounds each.
 
         Raises:
-            StoreBusy: storing needs the memory for as long as a query may take.
+            StoreBusy: others run, or storing needs the memory, for as long as a query may take.
         """
-        if not self._has_room.wait(self.timeout_s):
+        if not self._places.acquire(timeout=self.timeout_s):
             cursor.close()
-            raise StoreBusy("spans wait to be stored and need the memory: try again")
-        yield from self._turn(cursor, timeout_s)
+            raise StoreBusy("other queries run for long: try again")
+        try:
+            if not self._has_room.wait(self.timeout_s):
+                cursor.close()
+                raise StoreBusy("spans wait to be stored and need the memory: try again")
+            yield from self._turn(cursor, timeout_s)
+        finally:
+            self._places.release()
 
     @contextmanager
     def aside(self, patience_s: float = 0.0) -> Iterator[None]:
