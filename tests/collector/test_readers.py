@@ -76,8 +76,18 @@ def test_an_answer_that_takes_too_long_says_so_also_after_its_begin():
 
 def test_who_waits_too_long_for_room_is_told_to_come_again():
     store = DuckStore(limits=Limits(timeout_s=0.2))
-    with store.alone(), pytest.raises(StoreBusy, match="need the memory"):
+    with store.alone(), pytest.raises(StoreBusy, match="memory is needed"):
         store.sql("SELECT 1")
+    store.close()
+
+
+def test_as_many_run_at_once_as_there_are_cores_and_the_next_waits_its_turn():
+    store = DuckStore(limits=Limits(max_rows=2_000_000, timeout_s=0.5, threads=1))
+    with store.stream(MANY) as one, store.stream(MANY) as other:
+        assert next(one.batches).num_rows == next(other.batches).num_rows
+        with pytest.raises(StoreBusy, match="other queries"):
+            store.sql("SELECT 1")
+    assert store.sql("SELECT 7 AS n")["n"][0].as_py() == 7
     store.close()
 
 

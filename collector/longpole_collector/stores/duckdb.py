@@ -118,7 +118,7 @@ class DuckStore:
 
         Raises:
             BadInput, Unreachable: as :meth:`sql`.
-            StoreBusy: storing needed the memory meanwhile.
+            StoreBusy: storing, or a large query, needed the memory meanwhile.
         """
         reader: pa.RecordBatchReader | None = None
         run = self._readers.turn
@@ -133,7 +133,7 @@ class DuckStore:
                 except duckdb.Error as error:
                     is_short = isinstance(error, duckdb.OutOfMemoryException)
                     is_lone = run == self._readers.lone_turn
-                    is_over = not (turn.is_aside or (is_short and not is_lone))
+                    is_over = not (turn.aside_for or (is_short and not is_lone))
                     if reader is not None or is_over:
                         raise self._told(turn, error) from error
                     run = self._readers.lone_turn if is_short else run
@@ -165,8 +165,8 @@ class DuckStore:
 
     def _told(self, turn: Turn, error: Exception) -> LongpoleError:
         """What a reader is told of an error of the database."""
-        if turn.is_aside:
-            return StoreBusy("spans wait to be stored and needed the memory: try again")
+        if turn.aside_for:
+            return StoreBusy(f"{turn.aside_for} needed the memory: try again")
         if turn.has_expired:
             is_own = turn.timeout_s == self._limits.timeout_s
             name = " (query_timeout_s)" if is_own else ""

@@ -25,13 +25,14 @@ class Turn:
         cursor: what it runs on.
         timeout_s: what bounds it.
         has_expired: whether it was broken off for taking too long.
-        is_aside: whether it was broken off because storing needed the memory.
+        aside_for: what needed the memory, for which it was broken off.
     """
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, timeout_s: float) -> None:
         self.cursor = cursor
         self.timeout_s = timeout_s
-        self.has_expired = self.is_aside = False
+        self.has_expired = False
+        self.aside_for: str | None = None
 
     def expire(self) -> None:
         """Break it off: its time is over."""
@@ -63,7 +64,7 @@ class Readers:
         self, cursor: duckdb.DuckDBPyConnection, timeout_s: float | None = None
     ) -> Iterator[Turn]:
         """As :meth:`turn`, while no other query runs: those that do are waited for."""
-        with self._lone, self.aside(self.timeout_s):
+        with self._lone, self.aside(self.timeout_s, "a large query"):
             yield from self._turn(cursor, timeout_s)
 
     @contextmanager
@@ -77,7 +78,7 @@ class Readers:
             timeout_s: bounds it where that is less than what bounds each.
 
         Raises:
-            StoreBusy: others run, or storing needs the memory, for as long as a query may take.
+            StoreBusy: others run, or need the memory, for as long as a query may take.
         """
         if not self._places.acquire(timeout=self.timeout_s):
             cursor.close()
@@ -85,13 +86,13 @@ class Readers:
         try:
             if not self._has_room.wait(self.timeout_s):
                 cursor.close()
-                raise StoreBusy("spans wait to be stored and need the memory: try again")
+                raise StoreBusy("the memory is needed for something else for long: try again")
             yield from self._turn(cursor, timeout_s)
         finally:
             self._places.release()
 
     @contextmanager
-    def aside(self, patience_s: float = 0.0) -> Iterator[None]:
+    def aside(self, patience_s: float = 0.0, needed_for: str = "storing") -> Iterator[None]:
         """Break off what still runs after ``patience_s``; what comes waits until this is over."""
         with self._count:
             self._num_asides += 1
@@ -103,7 +104,7 @@ class Readers:
             end_s = monotonic() + _ASIDE_S
             while self._running and monotonic() < end_s:
                 for turn in tuple(self._running):
-                    turn.is_aside = True
+                    turn.aside_for = needed_for
                     turn.interrupt()
                 sleep(_POLL_S)
             yield
