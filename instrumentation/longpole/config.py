@@ -33,6 +33,7 @@ SUBTABLES = {
 """Tables within a table: of named tables, as ``[collector.projects.NAME]``, or of keys."""
 
 HIDDEN = "***"
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]+@")
 """What is shown in place of a secret."""
 MAX_SECRET_BYTES = 64 << 10
 _REFERENCE = re.compile(r"\$\{(env|file):([^{}]*)\}")
@@ -58,7 +59,11 @@ class Setting:
     @property
     def shown(self) -> Scalar | None:
         """The value as it may be printed."""
-        return HIDDEN if self.is_secret and self.value else self.value
+        if self.is_secret and self.value:
+            return HIDDEN
+        if isinstance(self.value, str):
+            return _CREDENTIALS.sub(f"{HIDDEN}@", self.value)
+        return self.value
 
 
 def find_file(start: Path | None = None) -> Path | None:

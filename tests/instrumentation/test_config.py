@@ -187,3 +187,15 @@ def test_config_shows_no_secret_that_is_referred_to(
     document = json.loads(shown.stdout)
     assert document["tables"]["sdk"]["service"] == {"value": "***", "source": "file"}
     assert document["tables"]["collector"]["api_key"]["value"] == "***"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("clickhouse://writer:hush@db.example/longpole", "clickhouse://***@db.example/longpole"),
+        ("clickhouse://db.example:8123/longpole?note=a@b", None),
+        ("http://127.0.0.1:4318", None),
+    ],
+)
+def test_credentials_in_an_address_are_not_shown(value, shown):
+    assert config.Setting(value, "file").shown == (shown or value)

@@ -5,11 +5,13 @@ the network of a real back end.
 """
 
 import asyncio
+import ssl
 from datetime import UTC, datetime
+from functools import cache
 from random import Random
 from typing import Final, NamedTuple
 
-from openai import AsyncOpenAI, OpenAIError
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
 import longpole
 from longpole_dashboard.lab.plan import Ask
@@ -17,7 +19,6 @@ from longpole_dashboard.lab.recipe import App, Prefix
 from longpole_engine.load.arrivals import Turn
 from longpole_engine.load.prompts import text
 
-ROUTE: Final = "lab.question"
 TIMEOUT_S: Final = 60.0
 _TOOLS: Final = ("order_status", "delivery_fee", "stock", "returns", "prices", "opening_hours")
 _ALONE: Final = ""
@@ -32,6 +33,13 @@ class Salt(NamedTuple):
     block: int
 
 
+class Name(NamedTuple):
+    """What an application's traces call it: a route, and which of its versions."""
+
+    route: str
+    version: str | None
+
+
 class Agent:
     """The application of one side.
 
@@ -39,25 +47,32 @@ class Agent:
         url: the engines' door.
         model: the name it is served under.
         app: what the application does.
+        name: of its traces.
         salt: of its prompts.
     """
 
-    def __init__(self, url: str, model: str, app: App, salt: Salt) -> None:
+    def __init__(self, url: str, model: str, app: App, name: Name, salt: Salt) -> None:
         client = AsyncOpenAI(
-            base_url=f"{url}/v1", api_key="none", timeout=TIMEOUT_S, max_retries=app.retries
+            base_url=f"{url}/v1",
+            api_key="none",
+            timeout=TIMEOUT_S,
+            max_retries=app.retries,
+            http_client=DefaultAsyncHttpxClient(verify=_tls()),
         )
         self._client = longpole.wrap(client)
-        self._model, self._app, self._salt = model, app, salt
+        self._model, self._app, self._name, self._salt = model, app, name, salt
 
     async def close(self) -> None:
         """Close its connections."""
         await self._client.close()
 
-    async def answer(self, ask: Ask, route: str = ROUTE) -> bool:
+    async def answer(self, ask: Ask) -> bool:
         """One request, from its arrival to the accepted answer; ``False`` if it failed."""
         app = self._app
         try:
-            async with longpole.workflow("question", route=route) as run:
+            async with longpole.workflow(
+                "question", route=self._name.route, route_version=self._name.version
+            ) as run:
                 if ask.retrieval_s:
                     with longpole.retrieval("handbook"):
                         await asyncio.sleep(ask.retrieval_s)
@@ -136,6 +151,12 @@ class Agent:
             now = datetime.now(UTC).isoformat(timespec="microseconds")
             return [], f"It is {now}.\n" + "\n".join([*tools, system])
         return tools, system
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Loaded once: that takes longer than a call, and a client of its own comes with each block."""
+    return ssl.create_default_context()
 
 
 def hash_of(words: str) -> int:

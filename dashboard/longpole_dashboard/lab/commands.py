@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from longpole.errors import BadInput
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -59,6 +57,14 @@ def _options(command: _F) -> _F:
     ):
         command = option(command)
     return command
+
+
+_kept_option = click.option(
+    "--runs",
+    "kept",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep the runs in this file; what is in it is not played again.",
+)
 
 
 @lab.command("list")
@@ -117,12 +123,7 @@ def run_one(name: str, seed: int, scale: float, db: Path | None, model: str, as_
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Runs of each.")
 @click.option("--first-seed", type=int, default=1, show_default=True)
-@click.option(
-    "--runs",
-    "kept",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep the runs in this file; what is in it is not played again.",
-)
+@_kept_option
 @_options
 def score_all(
     names: tuple[str, ...],
@@ -140,17 +141,18 @@ def score_all(
     """
     from longpole_dashboard.lab import score, told
     from longpole_dashboard.lab.catalogue import all_recipes, find
+    from longpole_dashboard.lab.keeping import Work, kept_runs, played_all
+    from longpole_dashboard.lab.run import run
 
     wanted = [find(name).name for name in names] or list(all_recipes())
     plan = [(name, seed) for seed in range(first_seed, first_seed + seeds) for name in wanted]
-    known = _kept(kept)
-    left = [each for each in plan if each not in known]
+    known = kept_runs(kept, "recipe")
     begun = time.monotonic()
-    if left:
-        with _stage(db, model) as stage:
-            for number, (name, seed) in enumerate(left, 1):
-                _say(f"[{number}/{len(left)}] {name}, seed {seed}")
-                known[name, seed] = _played(stage, name, seed, scale, kept)
+
+    def play(stage: StageSet, name: str, number: int) -> dict[str, Any]:
+        return run(stage, find(name), number, scale).document()
+
+    played_all(Work(plan, known, kept), lambda: _stage(db, model), play, _say)
     took_s = time.monotonic() - begun
     runs = [score.named(known[each]) for each in plan]
     document = score.document(runs, took_s)
@@ -165,9 +167,16 @@ def score_all(
 @lab.command("whatif")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--seed", type=int, default=1, show_default=True)
+@_kept_option
 @_options
 def whatif(
-    names: tuple[str, ...], seed: int, scale: float, db: Path | None, model: str, as_json: bool
+    names: tuple[str, ...],
+    seed: int,
+    kept: Path | None,
+    scale: float,
+    db: Path | None,
+    model: str,
+    as_json: bool,
 ) -> None:
     """Predict from one side's traces what a turned knob will show; play it; print the errors.
 
@@ -175,21 +184,23 @@ def whatif(
     25 % at p95.
     """
     from longpole_dashboard.lab import told
+    from longpole_dashboard.lab.keeping import Work, kept_runs, played_all
     from longpole_dashboard.lab.knobs import KNOBS, find
     from longpole_dashboard.lab.whatif import SCHEMA, check
 
-    knobs = [find(name) for name in names or KNOBS]
-    found = []
-    with _stage(db, model) as stage:
-        for number, knob in enumerate(knobs, 1):
-            _say(f"[{number}/{len(knobs)}] {knob.name}: {knob.text}")
-            found.append(check(stage, knob, seed, scale))
+    plan = [(find(name).name, seed) for name in names or KNOBS]
+    known = kept_runs(kept, "knob")
+
+    def play(stage: StageSet, name: str, number: int) -> dict[str, Any]:
+        return check(stage, find(name), number, scale).document()
+
+    played_all(Work(plan, known, kept), lambda: _stage(db, model), play, _say)
+    found = [known[each] for each in plan]
     if as_json:
-        documents = [each.document() for each in found]
-        click.echo(json.dumps({"schema": SCHEMA, "knobs": documents}, allow_nan=False))
+        click.echo(json.dumps({"schema": SCHEMA, "knobs": found}, allow_nan=False))
     else:
         told.print_checked(_console(), found)
-    if not all(each.is_near for one in found for each in one.quantiles):
+    if not all(each["is_near"] for one in found for each in one["quantiles"]):
         sys.exit(BREACHED)
 
 
@@ -210,33 +221,6 @@ def _stage(db: Path | None, model: str) -> Iterator[StageSet]:
         StageSet(Path(folder), model) as stage,
     ):
         yield stage
-
-
-def _played(
-    stage: StageSet, name: str, seed: int, scale: float, kept: Path | None
-) -> dict[str, Any]:
-    from longpole_dashboard.lab.catalogue import find
-    from longpole_dashboard.lab.run import run
-
-    document = run(stage, find(name), seed, scale).document()
-    if kept is not None:
-        with kept.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(document, allow_nan=False) + "\n")
-    return document
-
-
-def _kept(path: Path | None) -> dict[tuple[str, int], dict[str, Any]]:
-    """The runs of a file, by recipe and seed."""
-    if path is None or not path.exists():
-        return {}
-    found = {}
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        try:
-            document = json.loads(line)
-            found[document["recipe"], document["seed"]] = document
-        except (ValueError, KeyError, TypeError) as error:
-            raise BadInput(f"{path}, line {number}: no run of the lab") from error
-    return found
 
 
 def _console() -> Console:

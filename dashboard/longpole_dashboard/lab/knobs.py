@@ -18,7 +18,8 @@ from longpole_engine.load.proxy import Fault
 
 _FLOW: Final = Side(App(retrieval_s=0.2, tools_s=(0.1, 0.1, 0.1), answer=6))
 _WORDY: Final = Side(App(answer=60), Load(of_capacity=0.2, num=40))
-_LONG: Final = Side(App(question=250, answer=4), Load(of_capacity=0.2, num=40))
+_LONG: Final = Side(App(question=250, question_spread=0.8, answer=4), Load(of_capacity=0.2, num=80))
+"""Lengths lie far apart: the line that a prediction moves along is known by them."""
 _SEAT: Final = Side(
     App(answer=20), Load(of_capacity=0.75, num=60), replicas=Replicas({"max_num_seqs": 1})
 )
@@ -43,7 +44,7 @@ _LIST: Final = (
         "tools run side by side",
         _FLOW.but(is_serial=True),
         _FLOW,
-        side_by_side,
+        side_by_side(Stage.TOOL),
     ),
     Knob(
         "no-approval",

@@ -8,22 +8,24 @@ from typing import Any, Final, NamedTuple
 import polars as pl
 
 from longpole.errors import LongpoleError
-from longpole_dashboard.lab.app import ROUTE, Agent, Salt
+from longpole_dashboard.lab.app import Agent, Name, Salt
 from longpole_dashboard.lab.plan import Visit, visits
 from longpole_dashboard.lab.recipe import Load, Side
 from longpole_dashboard.lab.stage_set import StageSet, idle
 
 BASELINE, SHAPE = "baseline", "shape"
+VERSIONS: Final = {BASELINE: "before", SHAPE: "after"}
+"""What the traces of a side say as their route's version."""
 _ORDER: Final = (0, 1, 1, 0, 0, 1, 1, 0, 0, 1)
 """Sides by block; the other way round for odd seeds."""
 _MIN_BLOCKED: Final = 10
 """Fewer requests of a side are one block."""
-_WARM_ROUTE: Final = "lab.warm_up"
+_WARM: Final = Name("lab-warm-up", None)
 _NUM_CLIENTS: Final = 6
 _NUM_CALLS: Final = 18
 _NUM_WARM: Final = 4
 ARRIVAL_TIMEOUT_S: Final = 30.0
-_POLL_S: Final = 0.2
+_POLL_S: Final = 0.5
 
 
 class Block(NamedTuple):
@@ -39,6 +41,7 @@ class Played:
     """A recipe as it ran.
 
     Attributes:
+        route: of its requests.
         blocks: when which side ran.
         capacity_per_s: calls a second that the engines of the slower side carried.
         rates_per_s: requests a second of each side.
@@ -47,6 +50,7 @@ class Played:
         took_s: all of it.
     """
 
+    route: str
     blocks: tuple[Block, ...]
     capacity_per_s: float
     rates_per_s: dict[str, float]
@@ -64,7 +68,7 @@ class Played:
         """The SQL condition that finds a side's requests."""
         spans = [f"(start_ns BETWEEN {b.start_ns} AND {b.end_ns})"
                  for b in self.blocks if b.side == side]  # fmt: skip
-        return f"route = '{ROUTE}' AND ({' OR '.join(spans)})"
+        return f"route = '{self.route}' AND ({' OR '.join(spans)})"
 
     def document(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -77,15 +81,20 @@ class Played:
         }
 
 
+def route(name: str) -> str:
+    """The route of what a recipe or a knob of this name sends."""
+    return f"lab.{name}"
+
+
 async def play(
-    stage: StageSet, baseline: Side, shape: Side, seed: int, scale: float = 1.0
+    stage: StageSet, name: str, sides: tuple[Side, Side], seed: int, scale: float = 1.0
 ) -> Played:
     """Run two sides in turn, in five blocks each; the same requests are drawn for both.
 
     Args:
         stage: where.
-        baseline: as usual.
-        shape: with what is looked for.
+        name: what is played.
+        sides: as usual, and with what is looked for.
         seed: of everything that is drawn.
         scale: of the number of requests.
 
@@ -94,29 +103,31 @@ async def play(
     """
     begun = time.monotonic()
     salt = f"{seed} {time.time_ns()}"
-    sides = {BASELINE: baseline, SHAPE: shape}
-    quick = [replace(idle(side), load=Load()) for side in sides.values()]
+    both = dict(zip((BASELINE, SHAPE), sides, strict=True))
+    quick = [replace(idle(side), load=Load()) for side in sides]
     num_calls = max(1, round(min(scale, 1.0) * _NUM_CALLS))
     # what both sides share is measured once
     apart = quick[:1] if quick[0] == quick[1] else quick
     capacity = min([await _capacity(stage, side, (seed, num_calls), salt) for side in apart])
-    rates = {name: _rate(side, capacity) for name, side in sides.items()}
-    sent, failed = dict.fromkeys(sides, 0), dict.fromkeys(sides, 0)
+    rates = {which: _rate(side, capacity) for which, side in both.items()}
+    sent, failed = dict.fromkeys(both, 0), dict.fromkeys(both, 0)
     blocks = []
-    order = _ORDER if scale * baseline.load.num >= _MIN_BLOCKED else _ORDER[:2]
-    for number, which in enumerate(order):
-        name = (BASELINE, SHAPE)[which ^ (seed & 1)]
-        side = sides[name]
+    order = _ORDER if scale * sides[0].load.num >= _MIN_BLOCKED else _ORDER[:2]
+    for number, place in enumerate(order):
+        which = (BASELINE, SHAPE)[place ^ (seed & 1)]
+        side, called = both[which], Name(route(name), VERSIONS[which])
         num = max(1, round(side.load.num * scale / (len(order) // 2)))
         planned = visits(side, f"{seed} {number // 2}", num)
         start_ns = time.time_ns()
-        async with stage.agent(side, seed + number, Salt(salt, number)) as agent:
-            answers = await _send(agent, planned, side, rates[name])
-        blocks.append(Block(name, start_ns, time.time_ns()))
-        sent[name] += len(answers)
-        failed[name] += answers.count(False)
-    await _arrived(stage, sides, sent, failed, blocks[0].start_ns)
-    return Played(tuple(blocks), capacity, rates, sent, failed, time.monotonic() - begun)
+        async with stage.agent(side, seed + number, called, Salt(salt, number)) as agent:
+            answers = await _send(agent, planned, side, rates[which])
+        blocks.append(Block(which, start_ns, time.time_ns()))
+        sent[which] += len(answers)
+        failed[which] += answers.count(False)
+    took_s = time.monotonic() - begun
+    played = Played(route(name), tuple(blocks), capacity, rates, sent, failed, took_s)
+    await _arrived(stage, both, played)
+    return played
 
 
 async def _capacity(stage: StageSet, quick: Side, drawn: tuple[int, int], salt: str) -> float:
@@ -124,14 +135,14 @@ async def _capacity(stage: StageSet, quick: Side, drawn: tuple[int, int], salt: 
     seed, num_calls = drawn
     planned = visits(quick, f"{seed} warm", num_calls)
     asks = [ask for visit in planned for ask in visit.asks]
-    async with stage.agent(quick, seed, Salt(f"{salt} warm", 0)) as agent:
+    async with stage.agent(quick, seed, _WARM, Salt(f"{salt} warm", 0)) as agent:
         for ask in asks[:_NUM_WARM]:
-            await agent.answer(ask, _WARM_ROUTE)
+            await agent.answer(ask)
         begun = time.monotonic()
 
         async def client(number: int) -> None:
             for ask in asks[number::_NUM_CLIENTS]:
-                await agent.answer(ask, _WARM_ROUTE)
+                await agent.answer(ask)
 
         await asyncio.gather(*map(client, range(_NUM_CLIENTS)))
     return len(asks) / (time.monotonic() - begun)
@@ -162,16 +173,11 @@ async def _send(agent: Agent, planned: list[Visit], side: Side, rate_per_s: floa
     return [answer for answers in await asyncio.gather(*tasks) for answer in answers]
 
 
-async def _arrived(
-    stage: StageSet,
-    sides: dict[str, Side],
-    sent: dict[str, int],
-    failed: dict[str, int],
-    since_ns: int,
-) -> None:
+async def _arrived(stage: StageSet, sides: dict[str, Side], played: Played) -> None:
     """Wait until the collector has all of it: the application's side, and the engines'."""
     await asyncio.to_thread(stage.flush)
     seen_inside = [name for name, side in sides.items() if not side.replicas.is_hosted]
+    sent, failed = played.num_sent, played.num_failed
     wanted = sum(sent.values()), sum(sent[name] - failed[name] for name in seen_inside)
     deadline = time.monotonic() + ARRIVAL_TIMEOUT_S
     query = (
@@ -179,7 +185,7 @@ async def _arrived(
         " (SELECT count(queue_ms) FROM calls WHERE route = ? AND start_ns >= ?) AS inside"
     )
     while True:
-        table = stage.reader.sql(query, [ROUTE, since_ns, ROUTE, since_ns])
+        table = stage.reader.sql(query, [played.route, played.window[0]] * 2)
         found = pl.DataFrame(table).row(0)
         if found[0] >= wanted[0] and found[1] >= wanted[1]:
             return

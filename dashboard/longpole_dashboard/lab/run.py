@@ -65,5 +65,5 @@ def run(stage: StageSet, recipe: Recipe, seed: int, scale: float = 1.0) -> Run:
     Raises:
         LongpoleError: it could not be played.
     """
-    played = asyncio.run(play(stage, recipe.baseline, recipe.shape, seed, scale))
+    played = asyncio.run(play(stage, recipe.name, (recipe.baseline, recipe.shape), seed, scale))
     return Run(recipe, seed, played, *judge(stage.url, played))

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 import longpole
 from longpole_collector.stores import open_reader
 from longpole_collector.stores.base import Reader
-from longpole_dashboard.lab.app import Agent, Salt
+from longpole_dashboard.lab.app import Agent, Name, Salt
 from longpole_dashboard.lab.door import Balancer
 from longpole_dashboard.lab.recipe import Side
 from longpole_dashboard.lab.replicas import Rack, Replica
@@ -96,14 +96,14 @@ class StageSet:
         return found
 
     @asynccontextmanager
-    async def agent(self, side: Side, seed: int, salt: Salt) -> AsyncIterator[Agent]:
+    async def agent(self, side: Side, seed: int, name: Name, salt: Salt) -> AsyncIterator[Agent]:
         """The application of a side, before its door, with neighbours at work in the engines."""
         ports = [replica.port for replica in self.replicas(side)]
         sleeper = _Sleeper(self, side) if side.door.idle_s else None
         door = Balancer(ports, side.door, seed, sleeper.wake if sleeper else None)
         server = await door.serve()
         port: int = server.sockets[0].getsockname()[1]
-        agent = Agent(f"http://127.0.0.1:{port}", self.model, side.app, salt)
+        agent = Agent(f"http://127.0.0.1:{port}", self.model, side.app, name, salt)
         others = [
             asyncio.create_task(self._neighbour(ports[-1], side, number))
             for number in range(side.replicas.neighbour)

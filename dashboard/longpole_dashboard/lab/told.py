@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +14,6 @@ from longpole_dashboard.lab.play import BASELINE, SHAPE
 from longpole_dashboard.lab.recipe import Recipe
 from longpole_dashboard.lab.run import Run
 from longpole_dashboard.lab.score import Named
-from longpole_dashboard.lab.whatif import Checked
 
 
 def print_recipes(console: Console, recipes: Sequence[Recipe]) -> None:
@@ -87,21 +87,33 @@ def print_score(console: Console, document: Mapping[str, Any], runs: Sequence[Na
             )
 
 
-def print_checked(console: Console, found: Sequence[Checked]) -> None:
+def print_checked(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
     """Each knob's quantiles: before, as predicted, as measured."""
     rows = [
         (
-            one.knob.name,
-            quantile_name(each.quantile),
-            milliseconds(each.before_ms),
-            milliseconds(each.predicted_ms),
-            milliseconds(each.measured_ms),
-            f"{each.error:+.0%}" + ("" if each.is_near else " too far"),
+            one["knob"],
+            quantile_name(each["quantile"]),
+            milliseconds(each["before_ms"]),
+            milliseconds(each["predicted_ms"]),
+            milliseconds(each["measured_ms"]),
+            f"{each['error']:+.0%}" + ("" if each["is_near"] else " too far"),
         )
         for one in found
-        for each in one.quantiles
+        for each in one["quantiles"]
     ]
     _table(console, ("knob", "", "before", "predicted", "measured", "error"), rows)
+    for q in dict.fromkeys(each["quantile"] for one in found for each in one["quantiles"]):
+        errors = [
+            abs(each["error"])
+            for one in found
+            for each in one["quantiles"]
+            if each["quantile"] == q
+        ]
+        console.print(
+            f"error at {quantile_name(q)}: median {median(errors):.0%}, "
+            f"largest {max(errors):.0%} of {len(errors)} knobs",
+            soft_wrap=True,
+        )
 
 
 def _called(counts: Mapping[str, int]) -> str:

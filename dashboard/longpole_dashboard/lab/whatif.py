@@ -31,6 +31,8 @@ from longpole_dashboard.lab.stage_set import StageSet
 SCHEMA: Final = "longpole.lab_whatif/1"
 MAX_ERROR: Final = {0.5: 0.15, 0.95: 0.25}
 """By quantile: what a prediction may miss, as a share of what was measured."""
+_STEPS: Final = frozenset((Stage.TOOL, Stage.RETRIEVAL, Stage.VALIDATION))
+"""Stages of an application's own steps that may run side by side."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -123,14 +125,25 @@ def shorter(column: str, by_ms: float) -> Predict:
     return lambda known: known.ms("e2e_ms") - np.minimum(known.ms(column), by_ms)
 
 
-def side_by_side(known: Known) -> Floats:
-    """Steps that run one after another and need not start together; see ``longpole advise``."""
-    saved = []
-    for trace_id in known.requests["trace_id"]:
-        spans = known.traces[trace_id]
-        found = opportunities(partition(spans), spans)
-        saved.append(max((each.saved_ns for each in found), default=0.0))
-    return known.ms("e2e_ms") - np.array(saved) / 1e6
+def side_by_side(stage: Stage) -> Predict:
+    """A stage's steps that run one after another need not; see ``longpole advise``.
+
+    The steps of other stages stay where they are.
+    """
+
+    def predict(known: Known) -> Floats:
+        saved = []
+        for trace_id in known.requests["trace_id"]:
+            spans = [
+                span
+                for span in known.traces[trace_id]
+                if span.stage == stage or span.stage not in _STEPS
+            ]
+            found = opportunities(partition(spans), spans)
+            saved.append(max((each.saved_ns for each in found), default=0.0))
+        return known.ms("e2e_ms") - np.array(saved) / 1e6
+
+    return predict
 
 
 def fewer_output_tokens(share: float) -> Predict:
@@ -188,7 +201,7 @@ def check(stage: StageSet, knob: Knob, seed: int, scale: float = 1.0) -> Checked
     Raises:
         LongpoleError: it could not be played.
     """
-    played = asyncio.run(play(stage, knob.before, knob.after, seed, scale))
+    played = asyncio.run(play(stage, knob.name, (knob.before, knob.after), seed, scale))
     before = _known(stage, played, BASELINE)
     after = _requests(stage, played, SHAPE)["e2e_ms"].to_list()
     predicted = knob.predict(before)
@@ -205,7 +218,7 @@ def _of(values: Sequence[float] | Floats, q: float) -> float:
     found = quantile(list(values), q)
     if found is None:
         raise UsageError("no request was answered: nothing to compare")
-    return found
+    return float(found)  # numpy's own numbers are no JSON
 
 
 def _requests(stage: StageSet, played: Played, side: str) -> pl.DataFrame:

@@ -81,6 +81,25 @@ _SHARE = click.FloatRange(0, 1)
 @click.option("--disconnect", type=_SHARE, default=0.0, help="Share that leaves at once.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--otlp", help="Keep the run as traces: a collector's address.")
+@click.option("--release", help="What the traces call the target: their route's version.")
+@click.option("--against", metavar="TARGET",
+              help="A candidate, to which the same is played in turn: an address, or a command "
+              "where --command is given. Here a target may also be engine:KEY=VALUE,... with KEYs "
+              "of [engine]: such an engine is started.")  # fmt: skip
+@click.option("--against-release", help="What its traces are called (default: candidate).")
+@click.option("--against-model", help="The model asked of it (default: --model).")
+@click.option(
+    "--blocks",
+    type=click.IntRange(2),
+    help="Of each target, in turn; each is --duration or --requests long (default: 10).",
+)
+@click.option(
+    "--db",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Data folder of both targets' traces (default: ./.longpole), without --otlp.",
+)
+@click.option("--target", metavar="[pQ:]METRIC", help="What decides, as of `longpole compare`.")
+@click.option("--margin", type=click.FloatRange(0, 0.5, min_open=True), help="Likewise.")
 @click.option("--json", "is_json", is_flag=True, help="One JSON document on standard output.")
 def load(
     url: str | None, line: str | None, arrivals: str, is_json: bool, otlp: str | None, **given: Any
@@ -90,6 +109,9 @@ def load(
     Latency counts from the time a request was due, so a target that stalls cannot hide it. The
     key is OPENAI_API_KEY's. Prompts are words without meaning. Ctrl-C ends the run, and what has
     come is told.
+
+    With --against the same load goes to two targets, block by block in turn, and `longpole compare`
+    judges the candidate; the exit code is its: 0, 3 worse, 4 not enough evidence.
     """
     if (url is None) == (line is None):
         raise UsageError("name one target: an address, or --command")
@@ -101,11 +123,17 @@ def load(
             f"`longpole load` needs {error.name}: pip install 'longpole[engine]'"
         ) from error
     from longpole_engine.load.summary import summary
-    from longpole_engine.load.traces import Traces
+    from longpole_engine.load.told import told
+    from longpole_engine.load.traces import Part, Traces
 
     plan = _plan(given)
+    if given["against"] is not None:
+        where = (str(line if url is None else url), given["against"])
+        sys.exit(_against(where, plan, arrivals, given | {"otlp": otlp}, line is not None, is_json))
+    _check_alone(given)
     planned = _arrivals(arrivals, given)
-    tracer = Traces(otlp, plan.model, given["route"] or "load") if otlp else None
+    part = Part(given["release"])
+    tracer = Traces(otlp, plan.model, given["route"] or "load", part) if otlp else None
     target: Asker
     if line is not None:
         target = Program(line)
@@ -114,14 +142,14 @@ def load(
     _allow_many_files()
     gc.freeze()  # what is loaded by now stays: collections need not look at it, and are short
     try:
-        with asyncio.Runner(loop_factory=None if line else _fast_loop()) as runner:
+        with asyncio.Runner(loop_factory=None if line else fast_loop()) as runner:
             done = runner.run(_run(plan, planned, target, tracer))
     finally:
         gc.unfreeze()
     found = {"target": line or url, **summary(done, arrivals)}
     if tracer is not None and not tracer.flush():
         click.echo(f"not all traces reached {otlp}", err=True)
-    click.echo(json.dumps(found, indent=1) if is_json else "\n".join(_told(found)))
+    click.echo(json.dumps(found, indent=1) if is_json else "\n".join(told(found)))
     if not found["num_completed"]:
         sys.exit(1)
 
@@ -237,12 +265,46 @@ def _arrivals(text: str, given: dict[str, Any]) -> Iterable[Session] | Closed:
     return parse(text, given["seed"])
 
 
+def _check_alone(given: dict[str, Any]) -> None:
+    """Refuse what two targets need, where there is one."""
+    for name in ("against_release", "against_model", "blocks", "db", "target", "margin"):
+        if given[name] is not None:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --against")
+
+
+def _against(
+    where: tuple[str, str],
+    plan: Plan,
+    text: str,
+    given: dict[str, Any],
+    is_command: bool,
+    is_json: bool,
+) -> int:
+    from longpole_engine.load.against import NUM_BLOCKS
+    from longpole_engine.load.against_command import Against, play
+
+    chosen = {"blocks": NUM_BLOCKS, "db": Path(".longpole"), "target": "e2e_ms"}
+    given = given | {name: given[name] or value for name, value in chosen.items()}
+    first = _arrivals(text, given)  # what cannot be read is told before anything is started
+
+    def arrivals(pair: int) -> Iterable[Session] | Closed:
+        return (
+            first
+            if isinstance(first, list)
+            else _arrivals(text, given | {"seed": plan.seed + pair})
+        )
+
+    asked = Against(where, is_command, plan, text, arrivals, given)
+    _allow_many_files()
+    return play(asked, is_json, _Progress(plan))
+
+
 async def _run(plan: Plan, planned: Iterable[Session] | Closed, target: Asker, tracer: Any) -> Run:
     from longpole_engine.load.run import Run
 
     progress = _Progress(plan)
-    alarm = _alarm()
-    run = Run(plan, target, tracer, progress, alarm.until if alarm else None)
+    waker = alarm()
+    run = Run(plan, target, tracer, progress, waker.until if waker else None)
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
@@ -255,12 +317,13 @@ async def _run(plan: Plan, planned: Iterable[Session] | Closed, target: Asker, t
         await run(planned)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
-        if alarm is not None:
-            alarm.close()
+        if waker is not None:
+            waker.close()
     return run
 
 
-def _alarm() -> Alarm | None:
+def alarm() -> Alarm | None:
+    """What wakes on time; ``None`` where the system has no such thing."""
     from longpole_engine.load.alarm import Alarm
 
     try:
@@ -279,7 +342,7 @@ def _allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """The faster loop for connections, where there is one."""
     try:
         import uvloop
@@ -307,44 +370,3 @@ class _Progress:
             f"{run.num_in_flight} in flight  {run.num_failed} failed"
         )
         click.echo(f"\r{line}  " if self._is_terminal else line, nl=not self._is_terminal, err=True)
-
-
-def _told(found: dict[str, Any]) -> Iterable[str]:
-    """The summary as lines."""
-    yield f"{found['num_completed']} of {found['num_due']} requests answered in full"
-    if found["is_partial"]:
-        yield "stopped before its end: a part of the run"
-    if found["is_behind"]:
-        yield (
-            "THE GENERATOR FELL BEHIND: this machine could not send as fast as asked; the figures "
-            f"below are its own, too ({found['num_not_sent']} not sent)"
-        )
-    for name, number in found["failures"].items():
-        yield f"  failed: {name}  {number}"
-    if found["loop"] == "closed":
-        yield "closed loop, not open: clients wait for answers, so a slow target is asked less"
-    else:
-        yield f"asked {_shown(found['asked_per_s'])} a second, sent {_shown(found['sent_per_s'])}"
-    yield f"sent late by p99 {_quantile(found['send_lag_ms'], 'p99')} ms"
-    for name in ("warm", "cold"):
-        part = found[name]
-        if not part["num"]:
-            continue
-        yield f"{name}: {part['num']} requests"
-        for title, values in (
-            ("TTFT from when it was due, ms", part["latency"]["ttft_ms"]),
-            ("whole, from when it was due, ms", part["latency"]["e2e_ms"]),
-            ("TTFT from when it was sent, ms", part["service"]["ttft_ms"]),
-            ("TPOT, ms a token", part["service"]["tpot_ms"]),
-            ("gaps between chunks, ms", part["service"]["itl_ms"]),
-        ):
-            shown = "  ".join(f"{q} {_quantile(values, q)}" for q in ("p50", "p95", "p99"))
-            yield f"  {title:<33}{shown}  max {_shown(values['max'])}  (n {values['num']})"
-
-
-def _quantile(values: dict[str, Any], name: str) -> str:
-    return "(n too small)" if values[name] is None else _shown(values[name])
-
-
-def _shown(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:,.3g}" if value < 1_000 else f"{value:,.0f}"

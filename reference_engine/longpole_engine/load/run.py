@@ -169,6 +169,8 @@ class Run:
                 return
             asked = self._ask(number, 0, session.turns[0])
             await self._until(due_ns)
+            if self._is_over(due_ns):
+                return  # turns of others came meanwhile
             self.num_due += 1
             if self.num_in_flight >= self.plan.max_in_flight:
                 self.num_not_sent += 1

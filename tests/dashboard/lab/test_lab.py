@@ -1,22 +1,22 @@
-"""Every recipe runs, on real engines, and a few are named; in one process of its own."""
+"""Every recipe runs, on real engines, and one is named; in processes of their own."""
 
 import json
 import os
 import subprocess
 import sys
-
-import pytest
+from pathlib import Path
 
 from longpole_dashboard.lab.catalogue import all_recipes
 
-COMMAND = (sys.executable, "-c", "from longpole.cli import main; main()", "lab")
-NAMED = ("approval-wait", "slow-retrieval")
+LAB = ("-c", "from longpole.cli import main; main()", "lab")
+SMALL = Path(__file__).with_name("small_run.py")
+NAMED = "approval-wait"
 TIMEOUT_S = 900
 
 
-def lab(*words):
+def told(*words):
     done = subprocess.run(
-        [*COMMAND, *words],
+        [sys.executable, *words],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -24,21 +24,14 @@ def lab(*words):
         check=False,
     )
     assert done.returncode in (0, 3), done.stderr
-    return done
+    return done.stdout
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """Every recipe once, with few requests."""
-    kept = tmp_path_factory.mktemp("lab") / "runs.jsonl"
-    lab("score", "--seeds", "1", "--scale", "0.03", "--runs", str(kept), "--json")
-    return [json.loads(line) for line in kept.read_text("utf-8").splitlines()]
-
-
-def test_every_recipe_runs_and_loses_no_request(small) -> None:
+def test_every_recipe_runs_and_loses_no_request() -> None:
     recipes = all_recipes()
-    assert [each["recipe"] for each in small] == list(recipes)
-    for each in small:
+    runs = [json.loads(line) for line in told(str(SMALL), "0.03").splitlines()]
+    assert [each["recipe"] for each in runs] == list(recipes)
+    for each in runs:
         recipe, played = recipes[each["recipe"]], each["played"]
         assert each["truth"] == {
             "shape": recipe.truth.shape,
@@ -49,8 +42,9 @@ def test_every_recipe_runs_and_loses_no_request(small) -> None:
         assert each["verdict"]["shape"] is None or each["verdict"]["evidence"]
 
 
-def test_a_large_cause_is_named_from_the_traces(tmp_path) -> None:
-    done = lab("score", *NAMED, "--seeds", "1", "--scale", "0.12", "--json")
-    found = json.loads(done.stdout)
-    assert [run["verdict"] for run in found["runs"]] == [run["truth"] for run in found["runs"]]
-    assert [run["sub_verdict"] for run in found["runs"]] == ["approval", "retrieval"]
+def test_a_large_cause_is_named_from_the_traces_and_its_run_is_kept(tmp_path) -> None:
+    kept = tmp_path / "runs.jsonl"
+    words = ("score", NAMED, "--seeds", "1", "--scale", "0.2", "--runs", str(kept), "--json")
+    (run,) = json.loads(told(*LAB, *words))["runs"]
+    assert (run["verdict"], run["sub_verdict"]) == ("workflow_slow_wait", "approval")
+    assert [json.loads(line)["recipe"] for line in kept.read_text("utf-8").splitlines()] == [NAMED]

@@ -22,10 +22,12 @@ _HOSTED: Final = _SEATS.but(is_hosted=True)
 _MANY: Final = Side(
     App(answer=4),
     Load(of_capacity=0.25, max_per_s=30.0, num=169),
-    Door(delay_s=0.1),
+    Door(delay_s=0.25),
     Replicas(num_engines=13),
 )
 """As far away as a provider is: what the machine does to a call is little beside that."""
+_SOME_CHANCE: Final = 0.4
+"""Temperature: enough to make drafts wrong, and not so much that nothing to draft recurs."""
 _DRAFTS: Final = Side(
     App(answer=40),
     Load(of_capacity=0.25, group=16, num=80),
@@ -83,14 +85,14 @@ RECIPES: Final = (
         "one replica of thirteen lies behind a bad link",
         Truth("bad_tail", "one_replica"),
         _MANY,
-        _MANY.but(odd_delay_s=0.8),
+        _MANY.but(odd_delay_s=1.2),
     ),
     Recipe(
         "poor-drafts",
         "answers are drawn at random, so that drafted tokens are rarely right",
         Truth("high_tpot", "draft_acceptance"),
         _DRAFTS,
-        _DRAFTS.but(temperature=1.5),
+        _DRAFTS.but(temperature=_SOME_CHANCE),
     ),
     Recipe(
         "eviction",
