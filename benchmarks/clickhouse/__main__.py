@@ -2,6 +2,8 @@
 
     python -m benchmarks.clickhouse [BAR ...] [--json FILE] [--scale 1] [--folder DIR]
 
+``outage`` runs collectors and the store in processes of their own, for a minute and a half.
+
 Exit code 1 if one of them is not met. Needs longpole[clickhouse] and chdb. The data of ``queries``
 stay in ``--folder`` if one is given, and are used again.
 """
@@ -17,7 +19,14 @@ from tempfile import TemporaryDirectory
 from benchmarks import bars
 from benchmarks.clickhouse.bench import Bench
 
-BARS = {"insert": "insert", "bytes_a_span": "insert", "queries": "queries"}
+BARS = {
+    "insert": "insert",
+    "bytes_a_span": "insert",
+    "queries": "queries",
+    "workers": "workers",
+    "sizing": "sizing",
+    "outage": "outage",
+}
 """Function -> the module it lies in."""
 
 

@@ -42,7 +42,7 @@ def add_admin(app: FastAPI, door: Door) -> None:
         target = project.folder / DRAFTS / f"{time.time_ns()}"
 
         def work() -> list[str]:
-            return backup(project.store, target) + copy_ledgers(project.folder, target)
+            return backup(project.local, target) + copy_ledgers(project.folder, target)
 
         return Backup(folder=str(target.absolute()), files=await asyncio.to_thread(work))
 
@@ -53,7 +53,7 @@ def add_admin(app: FastAPI, door: Door) -> None:
         def work() -> Pruned:
             retention = Retention(asked.days, asked.max_bytes)
             return prune_store(
-                project.store,
+                project.local,
                 project.folder,
                 retention,
                 asked.user,

@@ -23,6 +23,7 @@ from longpole_collector.doors import Door, Visit
 from longpole_collector.keys import NoKey, Scope, WrongScope
 from longpole_collector.otlp_http import refusal_headers
 from longpole_collector.query_http import ArrowResponse, Queries, Query
+from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.remote import ARROW, QUERY_PATH
 
 _MAX_QUERY_BYTES: Final = 4 << 20
@@ -55,9 +56,10 @@ class Refusal(BaseModel):
 
 
 class State(BaseModel):
-    """How the collector does."""
+    """How the collector does; ``store`` says what is wrong with a ClickHouse store."""
 
     status: str
+    store: str | None = None
 
 
 class Status(BaseModel):
@@ -65,7 +67,10 @@ class Status(BaseModel):
 
     project: str
     is_ready: bool
-    num_spans: int
+    num_spans: int | None
+    store: str | None
+    problem: str | None
+    log_bytes: int
     num_files: int
     num_bytes: int
     broken: dict[str, str]
@@ -111,8 +116,9 @@ def create_api(door: Door, queries: Queries, *, body_timeout_s: float) -> FastAP
         return PlainTextResponse(text, headers={"content-type": _METRICS_TYPE})
 
     async def healthz() -> State:
-        """Alive."""
-        return State(status="ok")
+        """Alive; bodies are taken although the store does not answer, while the log has room."""
+        problem = door.projects.default.problem
+        return State(status="degraded" if problem else "ok", store=problem)
 
     async def readyz() -> Response:
         """Whether bodies are taken: 503 while the log is read back and while stopping."""
@@ -125,7 +131,7 @@ def create_api(door: Door, queries: Queries, *, body_timeout_s: float) -> FastAP
     app.get("/metrics", responses=refusals(401, 403, 503), response_class=PlainTextResponse)(
         metrics
     )
-    app.get("/healthz", responses=refusals(403))(healthz)
+    app.get("/healthz", responses=refusals(403), response_model_exclude_none=True)(healthz)
     app.get("/readyz", response_model=State, responses=refusals(403) | {503: {"model": State}})(
         readyz
     )
@@ -162,18 +168,25 @@ async def _read_query(request: Request, visit: Visit, timeout_s: float) -> Query
 async def _status(visit: Visit, queries: Queries) -> Status:
     project = visit.project
 
-    def look() -> tuple[int, list[int]]:
-        num_spans = project.store.sql("SELECT count(*) AS n FROM spans")["n"][0].as_py()
-        return num_spans, [day.num_bytes() for day in project.store.days]
+    days = project.store.days if isinstance(project.store, DuckStore) else None
+
+    def look() -> tuple[int | None, list[int]]:
+        num_spans: int | None = None
+        if project.problem is None:
+            num_spans = project.store.sql("SELECT count(*) AS n FROM spans")["n"][0].as_py()
+        return num_spans, [day.num_bytes() for day in days or ()]
 
     num_spans, sizes = await queries.in_thread(look)
     return Status(
         project=project.name,
         is_ready=project.ingest.is_ready,
         num_spans=num_spans,
+        store=None if isinstance(project.store, DuckStore) else str(project.store.address),
+        problem=project.problem,
+        log_bytes=project.ingest.num_log_bytes(),
         num_files=len(sizes),
         num_bytes=sum(sizes),
-        broken=dict(project.store.days.broken),
+        broken=dict(days.broken if days is not None else {}),
         queue_bytes=project.ingest.budget.used_bytes(),
         num_queries=queries.num_running,
         versions={"longpole": version("longpole"), "duckdb": duckdb.__version__},

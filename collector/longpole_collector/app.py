@@ -55,7 +55,7 @@ class Collector:
         self._projects = Projects(settings, rollup)
         retention = Retention(settings.retention_days, settings.retention_bytes)
         self._heap = Heap()
-        self._housekeeper = Housekeeper(self._projects.opened, retention)
+        self._housekeeper = Housekeeper(self._projects.local, retention)
         self._queries = queries = Queries(settings.query_timeout_s)
         self.ingest.health.gauge("open_queries", lambda: queries.num_running)
         self.http = settings.http_address
@@ -90,8 +90,14 @@ class Collector:
 
     @property
     def store(self) -> DuckStore:
-        """The store of the default project."""
-        return self._projects.default.store
+        """The store of the default project, if its files are here."""
+        return self._projects.default.local
+
+    @property
+    def far(self) -> str | None:
+        """The ClickHouse store's address, without credentials; ``None`` if the files are here."""
+        found = self._projects.default.store
+        return None if isinstance(found, DuckStore) else str(found.address)
 
     async def start(self) -> None:
         """Open the doors and start the ingest thread; the addresses then hold real ports.

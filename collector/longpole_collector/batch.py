@@ -25,6 +25,10 @@ class Full(StoreBusy):
     """No room for more right now; the same request again may succeed."""
 
 
+class LogFull(Full):
+    """The log has no room while the store does not answer; the same request may succeed later."""
+
+
 class Budget:
     """Bytes taken and not yet stored, under a limit."""
 
@@ -54,6 +58,10 @@ class Budget:
     def used_bytes(self) -> int:
         """Bytes taken now."""
         return self._used_bytes
+
+    def is_half_used(self) -> bool:
+        """Whether half of it is taken."""
+        return 2 * self._used_bytes > self._limit_bytes
 
     def since_refused_s(self) -> float:
         """How long ago a share was refused; infinite if none ever was."""
@@ -170,6 +178,10 @@ class Batches:
     def close(self) -> None:
         """Say that nothing follows."""
         self._is_closed = True
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Let whoever waits for a batch look elsewhere."""
         self._wake.set()
 
     def is_empty(self) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from longpole_collector.settings import chosen_folder, load_settings
+from longpole_collector.settings import chosen_folder, load_settings, named_store
 
 if TYPE_CHECKING:
     from longpole_collector.stores.base import Reader
@@ -47,21 +47,41 @@ def _place(command: _F) -> _F:
 @click.option("--db", type=click.Path(path_type=Path), help="Data folder [./.longpole].")
 @click.option("--http", help="HOST:PORT of OTLP/HTTP and queries [127.0.0.1:4318].")
 @click.option("--grpc", help="HOST:PORT of OTLP/gRPC [127.0.0.1:4317].")
+@click.option("--store", help="Store spans at clickhouse://HOST:PORT/DATABASE instead.")
+@click.option("--schema", type=click.Choice(["own", "otel"]), help="Whose tables are at --store.")
+@click.option(
+    "--settle/--no-settle", default=None, help="Settle what is there, or leave it to workers."
+)
 @click.option(
     "--insecure-no-auth", is_flag=True, default=None, help="Listen beyond loopback without keys."
 )
 def collect(
-    db: Path | None, http: str | None, grpc: str | None, insecure_no_auth: bool | None
+    db: Path | None,
+    http: str | None,
+    grpc: str | None,
+    store: str | None,
+    schema: str | None,
+    settle: bool | None,
+    insecure_no_auth: bool | None,
 ) -> None:
-    """Run the collector in the foreground until SIGTERM or Ctrl-C."""
-    chosen = load_settings(db=db, http=http, grpc=grpc, insecure_no_auth=insecure_no_auth)
+    """Run the collector in the foreground until SIGTERM or Ctrl-C.
+
+    With --store the data folder keeps only what the store has not taken yet, and the keys.
+    """
+    chosen = load_settings(
+        db=db,
+        http=http,
+        grpc=grpc,
+        store=named_store(store, schema),
+        settle=settle,
+        insecure_no_auth=insecure_no_auth,
+    )
     from longpole_collector.app import Collector, run
 
     def started(collector: Collector) -> None:
-        click.echo(
-            f"longpole collect: http {collector.http}, grpc {collector.grpc}, data {chosen.db}",
-            err=True,
-        )
+        doors = f"http {collector.http}, grpc {collector.grpc}"
+        kept = f", store {collector.far}" if collector.far else ""
+        click.echo(f"longpole collect: {doors}, data {chosen.db}{kept}", err=True)
         for address in (collector.http, collector.grpc):
             if not address.is_loopback and chosen.is_open(address):
                 click.echo(
@@ -70,6 +90,8 @@ def collect(
                 )
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for name in ("urllib3", "clickhouse_connect"):  # what they warn of is told in our words
+        logging.getLogger(name).setLevel(logging.ERROR)
     run(chosen, started)
 
 

@@ -24,6 +24,7 @@ from longpole_collector.doctor_dashboard import login_checks, where
 from longpole_collector.doctor_data import file_checks, folder_checks, has_spans, lack_checks
 from longpole_collector.doctor_mend import place_checks
 from longpole_collector.doctor_ports import Listener, listener_on
+from longpole_collector.doctor_store import store_checks
 from longpole_collector.keys import DEFAULT_PROJECT
 from longpole_collector.settings import Settings, load_settings
 from longpole_collector.whereabouts import Whereabouts, find
@@ -65,6 +66,7 @@ def examine(
     running = find(settings.db)
     if is_here:
         if running is None:
+            yield from store_checks(settings.db, settings.store)
             yield from file_checks(settings.db, is_fixing=is_fixing)
         yield _bind(settings)
         yield from login_checks(settings.db)

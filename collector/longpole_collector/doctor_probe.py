@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import httpx
@@ -21,6 +21,7 @@ from longpole.vocab import Span, columns, keys
 from longpole_collector.doctor_check import FAIL, OK, SERVICE, WARN, Check
 from longpole_collector.doctor_data import lack_checks
 from longpole_collector.doctor_mend import FIX
+from longpole_collector.doctor_store import told_checks
 from longpole_collector.stores.remote import RemoteReader, auth_headers
 
 SCOPE: Final = "longpole.doctor"
@@ -58,8 +59,12 @@ def probe(url: str, grpc_address: str, key: str | None = None) -> Iterator[Check
         yield _clock(answer.headers.get("date", ""), before_s, after_s)
         reader = RemoteReader(url, key)
         try:
+            state = _state(client)
+            yield from told_checks(state)
+            if state.get("problem"):
+                return
             yield _database(reader)
-            yield from _broken(client)
+            yield from _broken(state)
             trace_id = secrets.token_bytes(16)
             yield _round_trip(
                 "gRPC", lambda body: _send_grpc(grpc_address, body, headers), trace_id, reader
@@ -70,13 +75,18 @@ def probe(url: str, grpc_address: str, key: str | None = None) -> Iterator[Check
             reader.close()
 
 
-def _broken(client: httpx.Client) -> Iterator[Check]:
-    """The files that the collector found it cannot read, and serves without."""
+def _state(client: httpx.Client) -> Mapping[str, Any]:
+    """What the collector says of itself; empty if it does not."""
     try:
         answer = client.get("/api/v1/status")
-        state = answer.json() if answer.status_code == httpx.codes.OK else {}
+        found = answer.json() if answer.status_code == httpx.codes.OK else {}
     except (httpx.HTTPError, ValueError):  # an older collector: the other checks speak for it
-        state = {}
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _broken(state: Mapping[str, Any]) -> Iterator[Check]:
+    """The files that the collector found it cannot read, and serves without."""
     for name, reason in sorted(state.get("broken", {}).items()):
         fix = (
             f"restore it from a backup, or stop the collector and run `{FIX}`: without {name} "

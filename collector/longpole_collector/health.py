@@ -61,6 +61,7 @@ GAUGES: Final = {
     "stored_files": Metric((), "files of the store"),
     "stored_bytes": Metric(("what",), "bytes on disk: of the store, of the write-ahead log"),
     "broken_files": Metric((), "files of the store that cannot be read"),
+    "store_failing": Metric((), "whether a ClickHouse store does not answer, or refuses"),
     "open_queries": Metric((), "queries that run now"),
 }
 """Shown as ``longpole_<name>``; one that nobody reads is left out."""

@@ -30,7 +30,7 @@ class Kept(Protocol):
     """What is tidied: a project."""
 
     @property
-    def store(self) -> DuckStore:
+    def local(self) -> DuckStore:
         """Its store."""
 
     @property
@@ -63,7 +63,7 @@ class Housekeeper:
             for project in list(self._projects()):
                 try:
                     tidy(
-                        project.store,
+                        project.local,
                         self._retention,
                         content=project.content,
                         is_stopping=self._stopping.is_set,

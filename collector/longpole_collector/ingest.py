@@ -6,7 +6,8 @@
          -> batch -> decode -> store -> roll-up              (ingest thread)
 
 After a restart the ingest thread first reads back what the log has and the store has not; until
-then the doors say 503.
+then the doors say 503. Where the store is far away (:mod:`longpole_collector.far`) they are open
+at once, and stay so while it does not answer and the log has room.
 """
 
 import asyncio
@@ -16,29 +17,34 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from math import inf
 from pathlib import Path
 from threading import Event, Thread
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import duckdb
 import numpy as np
 
-from longpole.errors import StoreBusy
+from longpole.errors import StoreBusy, Unreachable
 from longpole_collector import bulk
-from longpole_collector.batch import Batches, Budget, GroupCommit, Item
+from longpole_collector.batch import Budget, GroupCommit, Item
 from longpole_collector.decode import Compression, Format, Received, check, inflate
 from longpole_collector.decode.logs import parse_logs
 from longpole_collector.pressure import Pressure
 from longpole_collector.replay import Lost, replay
+from longpole_collector.signals import Receipt
 from longpole_collector.stores.guard import first_line
+from longpole_collector.waiting import BATCH_SPANS, Waiting, segment_bytes
 from longpole_collector.wal import Frame, Position, Signal, Wal
 from longpole_collector.writer import Writer
 
+if TYPE_CHECKING:
+    from longpole_collector.far import FarWriter
+
 WAL_FOLDER: Final = "wal"
-BATCH_SPANS: Final = 65_536
-_BATCH_AGE_S: Final = 0.2
-_LOADED_AGE_S: Final = 0.5
+OUTBOX_FOLDER: Final = "outbox"
+"""The log where the store is far away: nobody takes it for a local store's."""
 _TICK_S: Final = 0.2
 _SETTLE_TRACES: Final = 4000
 """Rolled up in one go: about a third of a second, in which nothing is stored."""
@@ -56,6 +62,8 @@ _COLD_SPANS: Final = 4096
 """A batch while the compiled decoder is being loaded: a moment later one is read much faster."""
 _RETRY_S: Final = 1.0
 _MAX_RETRY_S: Final = 30.0
+_MAX_FAR_RETRY_S: Final = 5.0
+_NO_EVENTS: Final = "only the local store joins events of log records to their spans"
 _T = TypeVar("_T")
 _NOWHERE: Final = Position(0, 0)
 
@@ -74,27 +82,17 @@ class _Unsaved(Exception):
     """The store could not be saved."""
 
 
-class Receipt(NamedTuple):
-    """The answer to a request: spans taken, spans refused, and why the first of these was.
-
-    Of a logs request: events taken, records dropped, and why.
-    """
-
-    num_accepted: int
-    num_rejected: int
-    reason: str
-
-
 class Ingest:
     """Takes request bodies and brings their spans into the store."""
 
     def __init__(
         self,
         folder: Path,
-        writer: Writer,
+        writer: "Writer | FarWriter",
         *,
         max_body_bytes: int,
         budget: Budget,
+        max_log_bytes: int | None = None,
     ) -> None:
         """Open the log.
 
@@ -102,7 +100,8 @@ class Ingest:
             folder: data folder; the log lies in it.
             writer: the way into the store.
             max_body_bytes: largest body, before and after decompression.
-            budget: the decompressed bytes that may wait for the store.
+            budget: the decompressed bytes that may wait for the store in memory.
+            max_log_bytes: what may wait in the log for a store that is far away.
         """
         self.health = writer.health
         self.budget = budget
@@ -113,29 +112,39 @@ class Ingest:
         self._saved_s = time.monotonic()
         self._folder = folder
         self._saved = self._stored
-        self._is_whole = False
+        self._is_far = max_log_bytes is not None
+        self._is_whole = self._is_far
         self._caught_up: Position | None = None
         self._is_stuck = False
-        self._wal = Wal(folder / WAL_FOLDER, self._stored)
-        self._batches = Batches(_BATCH_AGE_S, _LOADED_AGE_S, BATCH_SPANS)
+        log_folder = folder / (OUTBOX_FOLDER if self._is_far else WAL_FOLDER)
+        self._wal = Wal(log_folder, self._stored, segment_bytes(max_log_bytes))
+        self._waiting = Waiting(self._wal, self._stored, budget, self.health, max_log_bytes)
         self._commits = GroupCommit(self._wal, self._deliver, self._forget)
         self._parsers = ThreadPoolExecutor(2, "longpole-parse")
         self._is_ready = Event()
         self._is_closing = False
-        self._num_queued = 0
-        self._num_done = 0
+        self._has_ended = Event()
         self._pressure = Pressure(self.budget)
         self._thread = Thread(target=self._run, name="longpole-ingest", daemon=True)
-        self.health.gauge("queue_spans", lambda: self._num_queued - self._num_done)
+        self.health.gauge("queue_spans", self._waiting.num_spans)
 
     @property
     def is_ready(self) -> bool:
-        """Whether bodies are taken: replay is done, the store works, shutdown has not begun."""
-        is_working = self._thread.is_alive() and not self._is_closing and not self._is_stuck
-        return self._is_ready.is_set() and is_working
+        """Whether bodies are taken: replay is done, the store works, shutdown has not begun.
+
+        A store that is far away need not work.
+        """
+        is_alive = self._thread.is_alive() and not self._is_closing
+        return self._is_ready.is_set() and is_alive and (self._is_far or not self._is_stuck)
+
+    def num_log_bytes(self) -> int:
+        """Bytes of the log that are not known to be in the store."""
+        return self._wal.num_bytes_after(self._saved)
 
     def start(self) -> None:
-        """Start the ingest thread; it replays first."""
+        """Start the ingest thread; it replays first, unless the store is far away."""
+        if self._is_far:
+            self._is_ready.set()
         self._thread.start()
 
     async def accept(self, body: bytes, form: Format, compression: Compression) -> Receipt:
@@ -169,8 +178,9 @@ class Ingest:
     async def close(self) -> None:
         """Stop taking bodies, bring what was taken into the store, roll up, end the thread."""
         self._is_closing = True
+        self._has_ended.set()
         await self._commits.close()
-        self._batches.close()
+        self._waiting.close()
         await asyncio.to_thread(self._thread.join)
         self._parsers.shutdown()
         self._wal.close(self._saved)
@@ -180,6 +190,12 @@ class Ingest:
     ) -> Receipt:
         if not self.is_ready:
             raise NotReady("the collector is not ready: try again")
+        with self._waiting.room(len(body)):
+            return await self._take(signal, body, form, compression)
+
+    async def _take(
+        self, signal: Signal, body: bytes, form: Format, compression: Compression
+    ) -> Receipt:
         self.budget.take(len(body))
         taken = len(body)
         try:
@@ -213,12 +229,13 @@ class Ingest:
         if signal is Signal.TRACES:
             return plain, Receipt._make(check(plain, form))
         logs = parse_logs(plain, form)
+        if self._is_far:
+            return plain, Receipt(0, len(logs.events) + logs.num_dropped, _NO_EVENTS)
         return plain, Receipt(len(logs.events), logs.num_dropped, logs.reason)
 
     def _deliver(self, item: Item) -> None:
-        self._num_queued += item.num_records
         self._pressure.note_door()
-        self._batches.put(item)
+        self._waiting.add(item)
 
     def _forget(self, item: Item) -> None:
         self.budget.give(item.num_bytes)
@@ -244,7 +261,11 @@ class Ingest:
         """The next batch."""
         is_unsaved = self._is_changed or self._writer.num_unsaved()
         wait_s = _TICK_S if num_waiting else _SAVE_S if is_unsaved else None
-        return self._batches.next(wait_s, BATCH_SPANS if bulk.is_ready() else _COLD_SPANS)
+        most = BATCH_SPANS if bulk.is_ready() else _COLD_SPANS
+        batch = self._waiting.next(wait_s, most)
+        if not batch and self._waiting.is_in_log():
+            return self._insist(self._waiting.read_back)
+        return batch
 
     def _insist(self, step: Callable[[], _T]) -> _T:
         """Do it, again and again until it is done: what was acknowledged is never passed over.
@@ -263,15 +284,16 @@ class Ingest:
             except Exception as error:
                 if self._is_closing:
                     raise _Stopped from error
-                if not is_short and _is_memory(error):
+                if not is_short and self._writer.is_short(error):
                     _log.warning("memory is short, queries make room: %s", first_line(error))
                     is_short = True
                     continue
                 message = "the store fails, trying again (all is in the log): %s"
-                _log.error(message, error, exc_info=not self._is_stuck)
+                is_told = self._is_stuck or isinstance(error, Unreachable)
+                _log.error(message, error, exc_info=not is_told)
                 self._is_stuck = True
-                time.sleep(wait_s)
-                wait_s = min(2 * wait_s, _MAX_RETRY_S)
+                self._has_ended.wait(wait_s)
+                wait_s = min(2 * wait_s, _MAX_FAR_RETRY_S if self._is_far else _MAX_RETRY_S)
             else:
                 self._is_stuck = False
                 return result
@@ -297,13 +319,14 @@ class Ingest:
         def write() -> None:
             if logs:
                 self._writer.write_events(logs)
-            self._writer.write(rows, batch[-1].position, self._save_in_passing)
+            # full: it is the best time to save, unless a query is in the way
+            full = partial(self._save, at_once=False)
+            self._writer.write(rows, batch[-1].position, full)
 
         self._insist(write)
         self._stored = batch[-1].position
         self._is_changed |= bool(logs)
-        self._num_done += sum(item.num_records for item in batch)
-        self.budget.give(sum(item.num_bytes for item in batch))
+        self._waiting.done(batch)
         spans_of = [item.num_records for item in batch if item.signal is Signal.TRACES]
         arrivals = np.repeat([each.received_ns for each in traces], spans_of)
         self.health.observe_many("freshness_seconds", (time.time_ns() - arrivals) / 1e9)
@@ -325,7 +348,7 @@ class Ingest:
                 waiting = self._roll_up(num, everything=everything, for_s=for_s)
                 self._pressure.leave_out(time.thread_time() - since_s)
                 self._is_changed |= waiting != before
-                is_done = waiting in (0, before) or everything or not self._batches.is_empty()
+                is_done = waiting in (0, before) or everything or not self._waiting.is_empty()
                 if is_done or self._is_save_due():
                     return waiting
         except duckdb.Error as error:  # the traces stay dirty, also over a restart
@@ -373,14 +396,3 @@ class Ingest:
         self._saved = self._stored
         self._wal.forget(self._saved)
         self._is_changed = False
-
-    def _save_in_passing(self) -> None:
-        """Save now that it writes the least, unless a query is in the way."""
-        self._save(at_once=False)
-
-
-def _is_memory(error: Exception) -> bool:
-    """Whether the database had not enough memory."""
-    cause = error.__cause__ or error
-    is_at_commit = isinstance(cause, duckdb.TransactionException) and "block" in str(cause)
-    return is_at_commit or isinstance(cause, duckdb.OutOfMemoryException)

@@ -23,7 +23,7 @@ from google.rpc.status_pb2 import Status
 
 from longpole.errors import BadInput, LongpoleError, StoreBusy, Unreachable
 from longpole_collector.asgi import TooSlow
-from longpole_collector.batch import Full
+from longpole_collector.batch import Full, LogFull
 from longpole_collector.decode import Compression, Format, TooLarge
 from longpole_collector.doors import Door
 from longpole_collector.health import Health
@@ -42,6 +42,7 @@ _CODE_OF: Final[dict[type[LongpoleError], tuple[Any, str]]] = {
     NoKey: (grpc.StatusCode.UNAUTHENTICATED, "no_key"),
     WrongScope: (grpc.StatusCode.PERMISSION_DENIED, "wrong_scope"),
     TooFast: (grpc.StatusCode.RESOURCE_EXHAUSTED, "too_fast"),
+    LogFull: (grpc.StatusCode.RESOURCE_EXHAUSTED, "log_full"),
     Full: (grpc.StatusCode.RESOURCE_EXHAUSTED, "full"),
     Unreachable: (grpc.StatusCode.UNAVAILABLE, "not_ready"),
     TooLarge: (grpc.StatusCode.INVALID_ARGUMENT, "too_large"),

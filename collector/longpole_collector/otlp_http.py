@@ -29,7 +29,7 @@ from longpole_collector.asgi import (
     respond,
     respond_json,
 )
-from longpole_collector.batch import Full
+from longpole_collector.batch import Full, LogFull
 from longpole_collector.decode import Compression, Format, TooLarge
 from longpole_collector.doors import Door, Visit
 from longpole_collector.health import Health
@@ -56,6 +56,7 @@ _STATUS_OF: Final[dict[type[LongpoleError], tuple[int, int, str]]] = {
     NoKey: (401, _UNAUTHENTICATED, "no_key"),
     WrongScope: (403, _PERMISSION_DENIED, "wrong_scope"),
     TooFast: (429, _RESOURCE_EXHAUSTED, "too_fast"),
+    LogFull: (503, _RESOURCE_EXHAUSTED, "log_full"),
     Full: (429, _RESOURCE_EXHAUSTED, "full"),
     Unreachable: (503, _UNAVAILABLE, "not_ready"),
     TooLarge: (413, _INVALID_ARGUMENT, "too_large"),

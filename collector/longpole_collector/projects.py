@@ -6,28 +6,33 @@ asks for data gets one project's reader, so no statement can reach another's row
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import duckdb
 
-from longpole.errors import StoreBusy
+from longpole.errors import BadInput, StoreBusy, Unreachable, UsageError
 from longpole.vocab import Rollup
 from longpole_collector.batch import Budget
 from longpole_collector.content import Scrubber, make_policy
 from longpole_collector.health import Health
-from longpole_collector.ingest import WAL_FOLDER, Ingest, NotReady
+from longpole_collector.ingest import OUTBOX_FOLDER, WAL_FOLDER, Ingest, NotReady
 from longpole_collector.kept_content import ContentRetention, content_retention, note_kept
 from longpole_collector.keys import DEFAULT_PROJECT
 from longpole_collector.pricing import Price, configured
 from longpole_collector.redact import Redactor, load_hook
 from longpole_collector.settings import Settings, project_folder
-from longpole_collector.stores.connection import Limits
+from longpole_collector.stores.connection import Limits, hold
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.whereabouts import find, withdraw
 from longpole_collector.writer import Writer
+
+if TYPE_CHECKING:
+    from longpole_collector.stores.clickhouse.far import FarStore
+    from longpole_collector.stores.clickhouse.opening import Follower
 
 MAX_OPEN: Final = 32
 _log = logging.getLogger("longpole.collector.projects")
@@ -37,13 +42,67 @@ _READY_STEPS: Final = 200
 
 
 class Project(NamedTuple):
-    """One open project."""
+    """One open project.
+
+    Attributes:
+        name: its name.
+        folder: where its log lies, and its data unless they are in a ClickHouse store.
+        store: reads it.
+        ingest: takes spans for it.
+        content: how its prompts and answers end.
+        far: of a ClickHouse store, what has to be let go of.
+    """
 
     name: str
     folder: Path
-    store: DuckStore
+    store: "DuckStore | FarStore"
     ingest: Ingest
     content: ContentRetention
+    far: "Far | None" = None
+
+    @property
+    def local(self) -> DuckStore:
+        """The store, if this collector holds its files.
+
+        Raises:
+            BadInput: it does not.
+        """
+        if not isinstance(self.store, DuckStore):
+            raise BadInput(
+                f"the data are at {self.store.address}, where this is done by other means: "
+                "ttl_days in its address, and ClickHouse's own BACKUP"
+            )
+        return self.store
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with its ClickHouse store; ``None`` if all is well or it has none."""
+        return None if isinstance(self.store, DuckStore) else self.store.problem
+
+    def start(self) -> None:
+        """Begin to store, and to settle."""
+        self.ingest.start()
+        if self.far is not None:
+            self.far.follower.start()
+
+    async def close(self) -> None:
+        """Bring everything taken into the store, let go of the folder."""
+        await self.ingest.close()
+        if self.far is not None:
+            await asyncio.to_thread(self.far.follower.stop)
+            if self.far.lock is not None:
+                os.close(self.far.lock)
+            return
+        with suppress(duckdb.Error):  # the next start notes it
+            note_kept(self.local, self.content)
+        self.local.close()
+
+
+class Far(NamedTuple):
+    """What a project with a ClickHouse store holds: its settling thread, its folder's lock."""
+
+    follower: "Follower"
+    lock: int | None
 
 
 class Projects:
@@ -77,7 +136,7 @@ class Projects:
             started: called for this project, and for every other that is opened later.
         """
         self._started = started
-        self.default.ingest.start()
+        self.default.start()
         started(self.default)
 
     async def get(self, name: str) -> Project:
@@ -91,9 +150,9 @@ class Projects:
         found = self._open.get(name)
         return found if found is not None else await self._get_slowly(name)
 
-    def opened(self) -> list[Project]:
-        """The projects that are open."""
-        return list(self._open.values())
+    def local(self) -> list[Project]:
+        """The projects that are open and whose files are here."""
+        return [project for project in self._open.values() if project.far is None]
 
     def withdraw(self) -> None:
         """No longer say in the folders that a collector runs; open no other project."""
@@ -106,10 +165,7 @@ class Projects:
         async with self._opening:  # one that is being opened is closed with the others
             self.withdraw()
         for project in self._open.values():
-            await project.ingest.close()
-            with suppress(duckdb.Error):  # the next start notes it
-                note_kept(project.store, project.content)
-            project.store.close()
+            await project.close()
 
     async def _get_slowly(self, name: str) -> Project:
         async with self._opening:
@@ -126,7 +182,9 @@ class Projects:
             except (OSError, duckdb.Error) as error:
                 _log.error("project '%s' cannot be opened: %s", name, error)
                 raise StoreBusy(f"project '{name}' cannot be opened: see the log") from error
-            project.ingest.start()
+            except UsageError as error:
+                raise Unreachable(str(error)) from error
+            project.start()
             self._open[name] = project
             self._started(project)
         for _ in range(_READY_STEPS):
@@ -150,22 +208,20 @@ def open_project(
 
     Raises:
         StoreBusy: another process has the project's folder open.
+        UsageError: its settings cannot be used.
     """
+    if settings.store is not None:
+        return _open_far(settings, settings.store, name, budget)
     folder = project_folder(settings.db, name)
     limits = Limits(settings.query_rows, settings.query_timeout_s, settings.query_memory)
     try:
         store = DuckStore(folder, limits=limits, price=price)
     except StoreBusy as error:
-        other = find(folder)
-        if other is None:
-            raise
-        raise StoreBusy(
-            f"a collector already runs on {folder} (pid {other.pid}, {other.url}): "
-            "stop it, or pass another --db"
-        ) from error
+        raise _taken(folder, error) from error
     try:
         health = Health()
-        _watch(health, budget, store, folder)
+        _watch(health, budget, folder / WAL_FOLDER)
+        _watch_files(health, store)
         policy = make_policy(folder, settings.project(name))
         own = settings.project(name)
         content = content_retention(policy, own)
@@ -183,15 +239,72 @@ def open_project(
     return Project(name, folder, store, ingest, content)
 
 
-def _watch(health: Health, budget: Budget, store: DuckStore, folder: Path) -> None:
-    def stored_bytes() -> dict[str, int]:
-        num_log_bytes = 0
-        for path in (folder / WAL_FOLDER).glob("*.wal"):
+def _open_far(settings: Settings, address: str, name: str, budget: Budget) -> Project:
+    """A project whose data are in a ClickHouse store, which need not answer now."""
+    from longpole_collector.far import FarWriter
+    from longpole_collector.stores.clickhouse.address import of_project, parse
+    from longpole_collector.stores.clickhouse.far import FarStore
+    from longpole_collector.stores.clickhouse.opening import Follower
+
+    own = settings.project(name)
+    if own.content == "keep":
+        raise UsageError(
+            f"content = \"keep\" of project '{name}' is for the local store, which takes prompts "
+            'out again after keep_days: "drop" or "redact" with a ClickHouse store'
+        )
+    if settings.sampling.is_on:
+        raise UsageError(
+            "[collector.sampling] is for the local store: it decides where it has whole traces"
+        )
+    store = FarStore(of_project(parse(address), name))
+    folder = project_folder(settings.db, name)
+    outbox = folder / OUTBOX_FOLDER
+    outbox.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        lock = hold(folder, is_read_only=False)
+    except StoreBusy as error:
+        raise _taken(folder, error) from error
+    health = Health()
+    _watch(health, budget, outbox)
+    health.gauge("store_failing", lambda: int(store.problem is not None))
+    policy = make_policy(folder, own)
+    writer = FarWriter(store, folder, outbox, health, policy)
+    ingest = Ingest(
+        folder,
+        writer,
+        max_body_bytes=settings.max_body_bytes,
+        budget=budget,
+        max_log_bytes=settings.max_log_bytes,
+    )
+    follower = Follower(store, is_settling=settings.settle, policy=policy)
+    content = content_retention(policy, own)
+    return Project(name, folder, store, ingest, content, Far(follower, lock))
+
+
+def _taken(folder: Path, error: StoreBusy) -> StoreBusy:
+    """What to say of a folder that another process has."""
+    other = find(folder)
+    if other is None:
+        return error
+    return StoreBusy(
+        f"a collector already runs on {folder} (pid {other.pid}, {other.url}): "
+        "stop it, or pass another --db"
+    )
+
+
+def _watch(health: Health, budget: Budget, log_folder: Path) -> None:
+    def log_bytes() -> dict[str, int]:
+        num_bytes = 0
+        for path in log_folder.glob("*.wal"):
             with suppress(FileNotFoundError):  # stored just now
-                num_log_bytes += path.stat().st_size
-        return {"store": sum(day.num_bytes() for day in store.days), "log": num_log_bytes}
+                num_bytes += path.stat().st_size
+        return {"log": num_bytes}
 
     health.gauge("queue_bytes", budget.used_bytes)
+    health.gauge("stored_bytes", log_bytes)
+
+
+def _watch_files(health: Health, store: DuckStore) -> None:
     health.gauge("stored_files", lambda: len(store.days))
     health.gauge("broken_files", lambda: len(store.days.broken))
-    health.gauge("stored_bytes", stored_bytes)
+    health.gauge("stored_bytes", lambda: {"store": sum(day.num_bytes() for day in store.days)})

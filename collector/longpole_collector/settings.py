@@ -31,6 +31,9 @@ DEFAULTS: dict[str, Scalar | None] = {
     "query_rows": 100_000,
     "query_timeout_s": 30.0,
     "query_memory": "480MB",
+    "store": None,
+    "max_log_bytes": 4 << 30,
+    "settle": True,
     "retention_days": 30,
     "retention_bytes": 50 << 30,
 }
@@ -125,6 +128,12 @@ class Settings:
     query_timeout_s: float = 30.0
     query_memory: str = "480MB"
     """What the database may take for queries and inserts, in each project; more goes to disk."""
+    store: str | None = field(default=None, repr=False)
+    """Address of a ClickHouse store that spans go to instead of the data folder."""
+    max_log_bytes: int = 4 << 30
+    """What may wait in the log, in each project, while a ClickHouse store takes nothing."""
+    settle: bool = True
+    """Settle what is in a ClickHouse store; false where `longpole work` does."""
     retention_days: int = 30
     """A day of receipt is dropped when it is older."""
     retention_bytes: int = 50 << 30
@@ -141,6 +150,8 @@ class Settings:
                 raise ValueError(f"{name} must be more than 0, not {value}")
         if self.max_queue_bytes < self.max_body_bytes:
             raise ValueError("max_queue_bytes must be at least max_body_bytes")
+        if self.max_log_bytes < self.max_body_bytes:
+            raise ValueError("max_log_bytes must be at least max_body_bytes")
         for origin in self.origins:
             if not _ORIGIN.fullmatch(origin):
                 raise ValueError(f"beacon_origins: '{origin}' is not SCHEME://HOST or with :PORT")
@@ -221,6 +232,27 @@ def chosen_folder(db: Path | None, project: str | None, other: object) -> Path |
             "decides the project, and files have none"
         )
     return db
+
+
+def named_store(store: str | None, schema: str | None) -> str | None:
+    """The address of a ClickHouse store, with its schema if that was said beside it.
+
+    Args:
+        store: the address, if one was given.
+        schema: ``own``, or ``otel`` for the OpenTelemetry collector's table, if one was given.
+
+    Raises:
+        UsageError: it is no such address, says another schema, or there is none.
+    """
+    if store is None:
+        if schema is not None:
+            raise UsageError("--schema says whose tables are at --store: give both")
+        return None
+    from longpole_collector.stores.clickhouse.address import of_schema, parse
+
+    named = of_schema(store, schema) if schema is not None else store
+    parse(named)
+    return named
 
 
 def load_settings(**flags: Scalar | Path | None) -> Settings:

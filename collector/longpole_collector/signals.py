@@ -80,11 +80,15 @@ class Export(NamedTuple):
     since_s: float
 
 
-class _Receipt(Protocol):
-    @property
-    def num_rejected(self) -> int: ...
-    @property
-    def reason(self) -> str: ...
+class Receipt(NamedTuple):
+    """The answer to a request: spans taken, spans refused, and why the first of these was.
+
+    Of a logs request: events taken, records dropped, and why.
+    """
+
+    num_accepted: int
+    num_rejected: int
+    reason: str
 
 
 class Taker(Protocol):
@@ -92,10 +96,10 @@ class Taker(Protocol):
 
     health: Health
 
-    async def accept(self, body: bytes, form: Format, compression: Compression) -> _Receipt:
+    async def accept(self, body: bytes, form: Format, compression: Compression) -> Receipt:
         """Take a traces request; its receipt tells of spans."""
 
-    async def accept_logs(self, body: bytes, form: Format, compression: Compression) -> _Receipt:
+    async def accept_logs(self, body: bytes, form: Format, compression: Compression) -> Receipt:
         """Take a logs request; its receipt tells of log records."""
 
 

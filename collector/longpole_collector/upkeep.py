@@ -22,6 +22,7 @@ from longpole_collector.kept_content import (
     note_kept,
     remove_expired,
 )
+from longpole_collector.putting import REJECTED
 from longpole_collector.recovery import recover
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.keeping import (
@@ -35,7 +36,6 @@ from longpole_collector.stores.keeping import (
 from longpole_collector.stores.remote import auth_headers
 from longpole_collector.stores.schema import SPANS, TRACE_HI, TRACE_LO, trace_numbers
 from longpole_collector.whereabouts import Whereabouts, find
-from longpole_collector.writer import REJECTED
 
 BACKUP_PATH: Final = "/api/v1/backup"
 PRUNE_PATH: Final = "/api/v1/prune"

@@ -98,7 +98,7 @@ class Wal:
                     return
                 yield Position(number, end), _frame(data, offset, end)
                 offset = end
-            if offset < len(data) and until is None:
+            if offset < len(data) and (until is None or number < until.segment):
                 _log.warning("%s: %d damaged bytes cut off", path.name, len(data) - offset)
                 with path.open("r+b") as file:
                     file.truncate(offset)
@@ -133,6 +133,11 @@ class Wal:
             raise
         self._offset = self._sizes[self._number] = offset
         return ends
+
+    def end(self) -> Position:
+        """The end of what is written; 0:0 if there is nothing."""
+        found = [(number, size) for number, size in self._sizes.items() if size > len(MAGIC)]
+        return Position(*max(found, default=(0, 0)))
 
     def num_bytes_after(self, stored: Position) -> int:
         """Bytes that lie after a place; any thread may ask."""

@@ -5,31 +5,29 @@ files. Used by one thread at a time.
 """
 
 import json
-import logging
-import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from math import inf
+from pathlib import Path
 from time import monotonic, time_ns
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from longpole.vocab import Rollup, Span
 from longpole_collector.content import Policy, Scrubber
 from longpole_collector.decode import RawEvent, RawLink, RawSpan, Received
 from longpole_collector.decode.logs import LogEvent, parse_logs
 from longpole_collector.events import clean, from_rows, join, to_rows
-from longpole_collector.health import Health, num_late
-from longpole_collector.normalise import Reader
+from longpole_collector.health import Health
+from longpole_collector.putting import Full, Putter
 from longpole_collector.rollup import Settler
 from longpole_collector.sampling_rules import SamplingRules
 from longpole_collector.stores.duckdb import DuckStore, add_rows
 from longpole_collector.stores.events import WaitingEvents
-from longpole_collector.stores.schema import HEAVY, SPANS, TRACE_HI, TRACE_LO, to_arrow
+from longpole_collector.stores.schema import SPANS, to_arrow
 from longpole_collector.wal import Position
 
 _BAD_VALUE: Final = (
@@ -38,20 +36,16 @@ _BAD_VALUE: Final = (
     duckdb.InvalidInputException,  # text that is not UTF-8
 )
 """What a span can be to blame for."""
-REJECTED: Final = "rejected.jsonl"
-"""Spans that the store could not hold, in the data folder: one a line, with the reason."""
-_MAX_REJECTED_BYTES: Final = 8 << 20
-Full = Callable[[], object]
 _JOIN_S: Final = 0.5
 """Events are looked at this often."""
 _PATIENCE_NS: Final = 3_600_000_000_000
 """An event whose span has not come by then is dropped."""
 
-_log = logging.getLogger("longpole.collector.writer")
 
+class Writer(Putter):
+    """Puts spans into a local store and keeps its roll-ups."""
 
-class Writer:
-    """Puts spans into a store and keeps its roll-ups."""
+    bad_value = _BAD_VALUE
 
     def __init__(
         self,
@@ -71,11 +65,9 @@ class Writer:
             scrubber: decides what of prompts, answers and ids is kept; drops content if absent.
             sampling: which traces are kept; all if absent.
         """
-        self.health = health or Health()
-        scrubber = scrubber or Scrubber(Policy(), self.health)
+        health = health or Health()
+        super().__init__(health, scrubber or Scrubber(Policy(), health))
         self._store = store
-        self._reader = Reader(self.health, scrubber)
-        self._scrubber = scrubber
         self._events = WaitingEvents(store)
         self._next_join_s = 0.0
         self._settler = Settler(store, rollup, self.health, sampling)
@@ -95,6 +87,12 @@ class Writer:
         """With all of the store's memory: queries are set aside meanwhile."""
         return self._store.alone()
 
+    def is_short(self, error: Exception) -> bool:
+        """Whether the database had not enough memory."""
+        cause = error.__cause__ or error
+        is_at_commit = isinstance(cause, duckdb.TransactionException) and "block" in str(cause)
+        return is_at_commit or isinstance(cause, duckdb.OutOfMemoryException)
+
     def num_unsaved(self) -> int:
         """Spans stored since."""
         return self._store.num_unsaved()
@@ -102,10 +100,6 @@ class Writer:
     def stored(self) -> Position:
         """How far the write-ahead log is in the store."""
         return self._store.stored()
-
-    def read(self, received: Sequence[Received]) -> pa.Table:
-        """The rows of request bodies."""
-        return self._reader.table(received)
 
     def spans(self, raws: Iterable[RawSpan]) -> list[Span]:
         """The canonical spans of raw ones."""
@@ -143,13 +137,10 @@ class Writer:
             duckdb.Error: the disk or memory refused, or the store is broken; the same call again
                 stores what was not stored.
         """
-        new = self._insert(rows, stored, full)
-        self._settler.mark(new)
+        new = self._put(rows, stored, full)
         if is_again:
             return int(new.num_rows)
-        self.health.add("spans_stored", num=new.num_rows)
-        ended = pc.coalesce(new["end_ns"], new["start_ns"])
-        self.health.add("spans_late", num=num_late(ended, new["received_ns"]))
+        self.note_stored(new)
         if new.num_rows < rows.num_rows:
             self.health.add("spans_duplicate", num=rows.num_rows - new.num_rows)
         return int(new.num_rows)
@@ -212,25 +203,12 @@ class Writer:
                 break
 
     def _insert(self, rows: pa.Table, stored: Position | None, full: Full | None) -> pa.Table:
-        """Store what can be; a batch that fails is tried in halves, down to single spans."""
-        try:
-            return self._store.insert(rows, stored, full)
-        except _BAD_VALUE as error:
-            if rows.num_rows == 0:
-                raise
-            if rows.num_rows == 1:
-                if not self._takes_spans(
-                    rows["received_ns"][0].as_py()
-                ):  # then it is not this one's fault
-                    raise
-                self._reject(rows, error)
-                return self._insert(rows.slice(1), stored, full)
-        middle = rows.num_rows // 2
-        halves = (rows.slice(0, middle), None), (rows.slice(middle), stored)
-        return pa.concat_tables([self._insert(part, place, full) for part, place in halves])
+        new = self._store.insert(rows, stored, full)
+        self._settler.mark(new)
+        return new
 
-    def _takes_spans(self, received_ns: int) -> bool:
-        """Whether the store takes a plain span that came then; it is not kept."""
+    def _takes(self, row: pa.Table) -> bool:
+        received_ns = row["received_ns"][0].as_py()
         probe = to_arrow(SPANS, [_PROBE._replace(received_ns=received_ns)])
         try:
             with self._store.exclusive():
@@ -243,28 +221,9 @@ class Writer:
         except duckdb.Error:
             return False
 
-    def _reject(self, row: pa.Table, error: Exception) -> None:
-        """Count a span as lost, and keep it aside while there is room."""
-        self.health.add("spans_dropped", "unstorable")
-        is_plain = self._scrubber.policy.content == "drop"
-        span = {
-            name: _value(row[name][0])
-            for name in row.column_names
-            if is_plain or name not in HEAVY  # prompts lie only where they can be taken out again
-        }
-        ids = [span[name] for name in (TRACE_HI, TRACE_LO, "span_id")]
-        _log.error("span %s of trace %s, %s cannot be stored: %s", ids[2], *ids[:2], error)
+    def _folder(self) -> Path | None:
         place = self._store.latest_day().path
-        if place is None:
-            return
-        line = json.dumps({"error": str(error), "span": span}).encode() + b"\n"
-        path = place.with_name(REJECTED)
-        try:
-            with open(os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600), "ab") as file:
-                if file.tell() + len(line) <= _MAX_REJECTED_BYTES:
-                    file.write(line)
-        except OSError as failure:
-            _log.warning("%s cannot be written: %s", path.name, failure)
+        return place and place.parent
 
 
 class _Undo(Exception):
@@ -276,14 +235,6 @@ _PROBE: Final = Span(
     start_ns=0, end_ns=0, received_ns=0, service=None, instance_id=None, scope=None,
     dialect="unknown", status="unset",
 )  # fmt: skip
-
-
-def _value(scalar: Any) -> Any:
-    """A value as JSON can hold it."""
-    try:
-        return scalar.as_py()
-    except UnicodeDecodeError:
-        return scalar.cast(pa.binary()).as_py().decode(errors="backslashreplace")
 
 
 def _events_of(received: Received) -> list[LogEvent]:

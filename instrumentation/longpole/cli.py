@@ -114,6 +114,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "collect": (f"{_COLLECTOR}:collect", "the collector alone", "collector"),
     "import": (f"{_COLLECTOR}:import_files", "load files of traces", "collector"),
     "export": (f"{_COLLECTOR}:export_files", "write every span to a file", "collector"),
+    "work": (
+        "longpole_analytics.work_command:work",
+        "settle a share of a ClickHouse store's traces",
+        "collector,analytics,clickhouse",
+    ),
+    "migrate": (
+        "longpole_collector.migrate_command:migrate",
+        "from a data folder to ClickHouse and back",
+        "collector,analytics,clickhouse",
+    ),
     "query": (f"{_COLLECTOR}:query", "read-only SQL over the views", "collector"),
     "backup": (
         "longpole_collector.upkeep_commands:backup",

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from longpole_collector import doctor, doctor_data
 from longpole_collector.commands import doctor as command
-from longpole_collector.doctor_probe import _broken, _clock
+from longpole_collector.doctor_probe import _broken, _clock, _state
 from longpole_collector.keys import Scope, create
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.remote import RemoteReader
@@ -129,7 +129,7 @@ def test_files_that_the_collector_cannot_read_are_named():
         with httpx.Client(
             base_url="http://x", transport=httpx.MockTransport(lambda request: answer)
         ) as client:
-            return list(_broken(client))
+            return list(_broken(_state(client)))
 
     assert status({}) == []
     (check,) = status({"spans-20260101.duckdb": "no DuckDB file"})

@@ -9,10 +9,11 @@ import pytest
 from longpole_collector.content import Policy, Scrubber
 from longpole_collector.decode import Format, Received
 from longpole_collector.health import Health
+from longpole_collector.putting import REJECTED
 from longpole_collector.stores.days import ROW_GROUP
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.wal import Position
-from longpole_collector.writer import REJECTED, Writer
+from longpole_collector.writer import Writer
 
 NOT_UTF8 = b"\xff\xfe"
 START_NS = 1_790_000_000_000_000_000
@@ -75,7 +76,7 @@ def test_the_last_span_alone_still_brings_the_place_in_the_log_forward(store, ro
 
 
 def test_what_is_kept_aside_has_a_bound(store, rows_of, monkeypatch):
-    monkeypatch.setattr("longpole_collector.writer._MAX_REJECTED_BYTES", 4000)
+    monkeypatch.setattr("longpole_collector.putting._MAX_REJECTED_BYTES", 4000)
     health = Health()
     all_names = [f"n{i}" for i in range(30)]
     rows = garbled(rows_of(all_names), "service", set(all_names))

@@ -18,7 +18,7 @@ else:
     from longpole_collector.rollup import load_rollup
     from longpole_collector.stores.clickhouse.address import Address, parse
     from longpole_collector.stores.clickhouse.client import Client
-    from longpole_collector.stores.clickhouse.schema import SCHEMA_VERSION, TABLES, note
+    from longpole_collector.stores.clickhouse.schema import TABLES, remember
     from longpole_collector.stores.clickhouse.settling import Settling
     from longpole_collector.stores.clickhouse.store import ClickStore
     from longpole_collector.stores.connection import Limits
@@ -26,6 +26,8 @@ else:
     from longpole_collector.stores.minutes import refresh
     from longpole_collector.stores.schema import SPANS, arrow_schema
     from longpole_collector.writer import Writer
+
+    from .door import Door, serving
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 DEMO = Path(__file__).parents[3] / "sample_data" / "demo.otlp.jsonl"
@@ -77,6 +79,13 @@ def engine() -> Iterator[Client]:
     held.close()
 
 
+@pytest.fixture(scope="module")
+def door(engine: Client) -> Iterator[Door]:
+    """The engine by HTTP."""
+    with serving() as found:
+        yield found
+
+
 @pytest.fixture(scope="session")
 def rollup() -> Rollup:
     found = load_rollup()
@@ -102,7 +111,7 @@ def store(_shared: ClickStore) -> ClickStore:
     """An empty store; its tables are made once, which takes longer than what most tests do."""
     for table in TABLES:
         _shared.client.tell(f"TRUNCATE TABLE {table}")
-    note(_shared.client, "schema_version", str(SCHEMA_VERSION))
+    remember(_shared.client)
     return _shared
 
 

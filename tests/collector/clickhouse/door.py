@@ -1,10 +1,15 @@
 """ClickHouse's HTTP interface, as far as the client uses it, over the engine in this process.
 
-Written for the tests: it passes statements, settings, parameters and rows on, asks for a user's
-word, and can be told to be slow or to fail.
+    python door.py FOLDER [PORT]
+
+For tests and measurements: it passes statements, settings, parameters and rows on, asks for a
+user's word, and can be told to fail. Run as a program it is a server of its own, which can be
+stopped, killed, and started again on its folder and its port; it says its address on stdout.
 """
 
+import base64
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,17 +29,21 @@ _SKIPPED = frozenset(("compress", "enable_http_compression", "send_progress_in_h
 
 
 class Door:
-    """A server that runs; ``failure`` is answered to everything while it is set."""
+    """A server that runs; ``failure`` is answered to everything while it is set.
+
+    While it is not ``is_open`` it hangs up on whoever asks.
+    """
 
     def __init__(self, port: int) -> None:
         self.address = f"127.0.0.1:{port}"
+        self.is_open = True
         self.failure: str | None = None
         self.asked: list[str] = []
 
 
 @contextmanager
-def serving() -> Iterator[Door]:
-    client = clickhouse_connect.get_client(interface="chdb")
+def serving(folder: str | None = None, port: int = 0) -> Iterator[Door]:
+    client = clickhouse_connect.get_client(interface="chdb", path=folder)
     lock = Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -54,7 +63,9 @@ def serving() -> Iterator[Door]:
                 body = b""
             query = given.get("query", "") or body.decode(errors="replace")
             door.asked.append(query)
-            if not self.is_known():
+            if not door.is_open:
+                self.close_connection = True
+            elif not self.is_known():
                 self.answer(403, b"Code: 516. DB::Exception: ann: Authentication failed. (X)")
             elif door.failure is not None:
                 self.answer(500, door.failure.encode())
@@ -66,8 +77,6 @@ def serving() -> Iterator[Door]:
                     self.answer(500, str(error).encode())
 
         def is_known(self) -> bool:
-            import base64
-
             basic = base64.b64encode(f"{USER}:{WORD}".encode()).decode()
             return self.headers.get("authorization") == f"Basic {basic}" or (
                 self.headers.get("x-clickhouse-key") == WORD
@@ -105,7 +114,7 @@ def serving() -> Iterator[Door]:
             return b""
         return client.raw_query(query, settings=settings)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     door = Door(server.server_port)
     thread = Thread(target=server.serve_forever, daemon=True)
@@ -117,3 +126,15 @@ def serving() -> Iterator[Door]:
         server.server_close()
         thread.join()
         client.close()
+
+
+def main() -> None:
+    """Serve until stdin ends or the process is killed."""
+    folder, port = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    with serving(folder, port) as door:
+        print(door.address, flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,24 +1,16 @@
 """The same store by HTTP: over a thin door that passes everything on to the engine in process."""
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from longpole.errors import BadInput, StoreBusy, Unreachable, UsageError
 from longpole_collector.stores import open_reader
-from longpole_collector.stores.clickhouse.client import Client
 from longpole_collector.stores.clickhouse.opening import import_files, open_store
 
 from .both import compare
 from .conftest import CORPUS, Pair
-from .door import USER, WORD, Door, serving
-
-
-@pytest.fixture(scope="module")
-def door(engine: Client) -> Iterator[Door]:
-    with serving() as found:
-        yield found
+from .door import USER, WORD, Door
 
 
 @pytest.fixture(scope="module")

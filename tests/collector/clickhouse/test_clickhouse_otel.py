@@ -153,6 +153,7 @@ def test_an_id_has_one_pseudonym_however_often_it_is_read(table: Table) -> None:
 def test_a_follower_takes_over_while_it_runs(table: Table) -> None:
     said: list[str] = []
     follower = Follower(table.address, poll_s=0.01, told=said.append)
+    follower.start()
     table.add(captured("langfuse-agent"))
     reader = None
     for _ in range(500):

@@ -124,3 +124,23 @@ def test_what_is_outside_the_subset_is_refused_by_its_name(query: str, word: str
 
 def test_the_table_stays_small() -> None:
     assert len(rules.RULES) + len(rules.NAMED) <= 30
+
+
+@pytest.mark.parametrize(
+    ("query", "is_lean"),
+    [
+        ("SELECT count(*) FROM calls", True),
+        ("SELECT calls.ttft_ms, t.wall_ms FROM calls JOIN traces AS t USING (trace_id)", True),
+        ("SELECT c.ttft_ms FROM main.calls AS c WHERE c.trace_id IN (SELECT 'a')", True),
+        ("SELECT * FROM calls", False),
+        ("SELECT c.* FROM calls AS c", False),
+        ("SELECT ttft_ms FROM calls WHERE response_id = 'a'", False),
+        ("WITH calls AS (SELECT 1 AS x) SELECT x FROM calls", False),
+    ],
+)
+def test_answers_ids_are_joined_to_calls_only_where_they_are_asked_for(
+    pair: Pair, query: str, is_lean: bool
+) -> None:
+    assert ("calls_lean" in rewrite(query)) is is_lean
+    wanted, found = (store.sql(query) for store in pair)
+    assert not compare(wanted, found)

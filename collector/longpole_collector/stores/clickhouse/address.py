@@ -7,11 +7,12 @@ of a message, a log line or the text of an :class:`Address`.
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from longpole.errors import UsageError
+from longpole_collector.keys import DEFAULT_PROJECT
 from longpole_collector.stores.clickhouse import SCHEMES
 
 _PORTS: Final = {"clickhouse": 8123, "clickhouses": 8443, "chdb": 0}
@@ -82,7 +83,7 @@ def parse(text: str) -> Address:
         port = parts.port or _PORTS[parts.scheme]
     except ValueError as error:  # its text may hold the word
         raise UsageError("the ClickHouse address cannot be read: HOST:PORT is broken") from error
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    given = _words(parts.query)
     path = unquote(parts.path)
     in_process = parts.scheme == "chdb"
     schema = given.pop("schema", OWN)
@@ -114,6 +115,37 @@ def parse(text: str) -> Address:
         )
     _check(found)
     return found
+
+
+def of_schema(text: str, schema: str) -> str:
+    """An address with its schema, where that was said beside it."""
+    return f"{text}{'&' if '?' in text else '?'}schema={schema}"
+
+
+def of_project(address: Address, project: str) -> Address:
+    """Where a project's data are: those of others than the default one in databases beside it.
+
+    Raises:
+        UsageError: no database can be named after it.
+    """
+    if project == DEFAULT_PROJECT:
+        return address
+    named = replace(address, database=f"{address.database}__{project}", schema=OWN, source="")
+    _check(named)
+    return named
+
+
+def _words(query: str) -> dict[str, str]:
+    """What stands after the question mark.
+
+    Raises:
+        UsageError: a word is given twice, and not the same.
+    """
+    given: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if given.setdefault(name, value) != value:
+            raise UsageError(f"the ClickHouse address says {name} twice: {given[name]} and {value}")
+    return given
 
 
 def _check(address: Address) -> None:

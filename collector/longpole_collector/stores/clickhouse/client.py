@@ -34,12 +34,22 @@ SETTINGS: Final[Mapping[str, Any]] = {
     "distributed_product_mode": "global",
 }
 """What makes a query mean the same as in DuckDB."""
+_BESIDE: Final = frozenset(("readonly", "max_query_size"))
+"""What is told beside a statement; in its text it would come too late. The others are told in the
+text: in process each one beside it costs three statements more."""
 _INSERT: Final[Mapping[str, Any]] = {
     "min_insert_block_size_rows": 1 << 20,
     "optimize_on_insert": 0,  # rows that replace others do so at a merge: half of the work
+    "async_insert": 0,  # what is answered is stored,
+    "distributed_foreground_insert": 1,  # on its shard
 }
 _CONNECT_S: Final = 10
 _CODE: Final = re.compile(r"Code: (\d+)")
+_CAUSE: Final = re.compile(
+    r"(?<=\] )(Connection refused|Name or service not known|No route to host)"
+    r"|timed out|Remote end closed connection|Connection reset by peer|CERTIFICATE_VERIFY_FAILED",
+)
+"""What is the matter, within what the client makes of it."""
 _CREDENTIALS: Final = frozenset((192, 193, 194, 516))
 _FORBIDDEN: Final = frozenset((164, 497))
 _BUSY: Final = frozenset((202, 209, 210, 241, 242, 252, 279, 319, 999))
@@ -48,6 +58,12 @@ _FULL: Final = frozenset((243,))
 _SLOW: Final = frozenset((159, 160))
 _MANY: Final = frozenset((158, 396))
 _NO_TABLE: Final = frozenset((60, 81))
+_VALUES: Final = frozenset((6, 26, 27, 38, 41, 53, 69, 70, 72, 117, 349, 407))
+"""What only a value can be to blame for: one that cannot be read, has no room, may not be null."""
+
+
+class BadValue(BadInput):
+    """A row says what its table cannot hold."""
 
 
 class Client:
@@ -73,11 +89,20 @@ class Client:
         Raises:
             BadInput, StoreBusy, Unreachable, UsageError: as the server says.
         """
-        given = {**settings, "max_execution_time": self.address.timeout_s}
-        with self._in_our_words():
-            found: pa.Table = self._client.query_arrow(
-                query, parameters=parameters or None, settings=given, use_strings=True
-            )
+        given = {"max_execution_time": self.address.timeout_s, **settings}
+        words = ", ".join(f"{name} = {given[name]!r}" for name in given if name not in _BESIDE)
+        with self._in_our_words(given["max_execution_time"]):
+            try:
+                found: pa.Table = self._client.query_arrow(
+                    f"{query}\nSETTINGS {words}",
+                    parameters=parameters or None,
+                    settings={name: given[name] for name in given if name in _BESIDE} or None,
+                    use_strings=True,
+                )
+            except ClickHouseError:
+                if self.address.scheme == "chdb":  # what it had said before it failed comes first
+                    self._client.command("SELECT 1")
+                raise
         return found
 
     def tell(self, statement: str, **parameters: Any) -> None:
@@ -128,18 +153,21 @@ class Client:
         )
 
     @contextmanager
-    def _in_our_words(self) -> Iterator[None]:
+    def _in_our_words(self, limit_s: float | None = None) -> Iterator[None]:
         if self._is_closed:
             raise Unreachable("the store is closed")
         try:
             yield
         except ClickHouseError as error:
             # without its chain: the client's own words may hold the address with its credentials
-            raise told(str(error), self.address) from None
+            raise told(str(error), self.address, limit_s) from None
 
 
-def told(text: str, address: Address) -> LongpoleError:
-    """What a server's error means to the one who asked; credentials are taken out."""
+def told(text: str, address: Address, limit_s: float | None = None) -> LongpoleError:
+    """What a server's error means to the one who asked; credentials are taken out.
+
+    ``limit_s`` is how long the statement might take, where it was less than the store's limit.
+    """
     found = _CODE.search(text)
     code = int(found[1]) if found else None
     said = _sentence(text, address)
@@ -155,13 +183,17 @@ def told(text: str, address: Address) -> LongpoleError:
     if code in _BUSY:
         return StoreBusy(f"{address} is busy: {said}")
     if code in _SLOW:
-        return BadInput(f"the query took longer than {address.timeout_s:g} s (timeout_s)")
+        name = " (timeout_s)" if limit_s in (None, address.timeout_s) else ""
+        return BadInput(f"the query took longer than {limit_s or address.timeout_s:g} s{name}")
     if code in _MANY:
         return BadInput("more rows than are given at once: aggregate, or narrow the query")
     if code in _NO_TABLE:
         return Unreachable(f"{address} has no such table or database: {said}")
+    if code in _VALUES:
+        return BadValue(said)
     if code is None:
-        return Unreachable(f"no ClickHouse answers at {address}: {said}")
+        cause = _CAUSE.search(said)
+        return Unreachable(f"no ClickHouse answers at {address}: {cause[0] if cause else said}")
     return BadInput(said)
 
 

@@ -1,13 +1,15 @@
 """Rows of calls and traces: what a local store's views say, in the columns over there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from longpole_collector.stores.clickhouse.client import Client
-from longpole_collector.stores.clickhouse.schema import table_columns
+from longpole_collector.stores.clickhouse.due import LONG, of_traces
+from longpole_collector.stores.clickhouse.schema import stored_columns
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.views import views
 
@@ -17,7 +19,8 @@ _NUM_ROWS: Final = "(SELECT trace_id, count(*) AS num_rows FROM spans GROUP BY t
 _STAGES: Final = (
     "(SELECT trace_id, list(stage ORDER BY stage) AS stages, "
     "list(critical_ns ORDER BY stage) AS stages_critical_ns, "
-    "list(total_ns ORDER BY stage) AS stages_total_ns FROM trace_stages GROUP BY trace_id)"
+    "list(total_ns - critical_ns ORDER BY stage) AS stages_rest_ns FROM trace_stages "
+    "GROUP BY trace_id)"
 )
 _VIEW: Final = {"call_rows": "calls", "trace_rows": "traces"}
 _FROM: Final = {
@@ -28,7 +31,20 @@ _KEYS: Final = {
     "call_rows": ("trace_id", "span_id", "start_ns"),
     "trace_rows": ("trace_id", "start_ns"),
 }
-_OURS: Final = frozenset(("version", "is_gone", "rollup_version"))
+_OURS: Final = frozenset(("version", "is_gone", "rollup_version", "other_response_id"))
+_TOLD: Final = {
+    "length_ns": "end_ns - start_ns",
+    "end_lag_ns": "end_ns - start_ns - wall_ns",
+    "first_chunk_lag_ns": "coalesce({ttft}, 0) - {first_chunk}",
+}
+"""What the views do not say in these words."""
+_NS: Final = "TRY_CAST(round({name}_ms * 1e6) AS BIGINT)"
+_MERGED: Final = (
+    "SELECT trace_hex(trace_hi, trace_lo) || span_hex(span_id) AS id, response_id FROM call_rows "
+    "WHERE response_id IS NOT NULL"
+)
+"""Calls that several spans tell of: the answer's id may be another span's than the one that stands
+for the call."""
 
 
 class Derived:
@@ -53,12 +69,18 @@ class Derived:
         for table in TABLES:
             asked = _select(table).replace(_NUM_ROWS, chosen)
             asked = asked.replace("FROM trace_stages", f"FROM trace_stages WHERE {own}")
-            self._insert(table, store.sql(f"{asked} WHERE {where}"))
+            new = store.sql(f"{asked} WHERE {where}")
+            if table == "call_rows":
+                new = _with_answers(store, new)
+            self._insert(table, new, self._version)
 
     def replace(
         self, store: DuckStore, trace_ids: Sequence[str], since_ns: int, until_ns: int
     ) -> None:
         """Put what a local store says of some traces in place of what was said.
+
+        The rows of a trace are all of one version: others beside them go. A trace's own row is
+        written last. Whoever finds a newer version beside his own takes his own away.
 
         Args:
             store: it has these traces alone.
@@ -66,31 +88,54 @@ class Derived:
             since_ns: no span of them starts before.
             until_ns: nor after.
         """
+        where = of_traces(trace_ids, since_ns, until_ns)
         for table in TABLES:
             new = store.sql(_select(table))
-            old = self._client.ask(
-                f"SELECT {', '.join(_KEYS[table])} FROM {table} FINAL "  # noqa: S608
-                "WHERE trace_id IN {ids:Array(String)} "
-                "AND start_ns >= {since:Int64} AND start_ns <= {until:Int64}",
-                ids=trace_ids,
-                since=since_ns,
-                until=until_ns,
-            )
-            names = _KEYS[table]
-            gone = sorted(_rows(old, names) - _rows(new, names))
-            self._insert(table, new)
-            if gone:
-                columns = map(pa.array, zip(*gone, strict=True))
-                self._insert(table, pa.table(dict(zip(names, columns, strict=True))), is_gone=True)
+            if table == "call_rows":
+                new = _with_answers(store, new)
+            self._insert(table, new, self._version)
+            self._sweep(table, where, {})
+        newer = self._client.ask(
+            "SELECT trace_id, max(version) AS newest FROM trace_rows "  # noqa: S608
+            f"WHERE {where} AND version > {self._version} GROUP BY trace_id",
+            LONG,
+        ).to_pydict()
+        if newer["trace_id"]:
+            newest = dict(zip(newer["trace_id"], newer["newest"], strict=True))
+            where = of_traces(sorted(newest), since_ns, until_ns)
+            for table in TABLES:
+                self._sweep(table, where, newest)
 
-    def _insert(self, table: str, rows: pa.Table, *, is_gone: bool = False) -> None:
+    def _sweep(self, table: str, where: str, newest: Mapping[str, int]) -> None:
+        """Take away the rows of some traces that are of an older version than the newest."""
+        keys = ", ".join(_KEYS[table])
+        found = self._client.ask(
+            f"SELECT {keys}, version FROM {table} FINAL WHERE {where}",  # noqa: S608
+            LONG,
+        )
+        if newest:
+            of_each = [newest.get(each, self._version) for each in found["trace_id"].to_pylist()]
+            told = pa.array(of_each, pa.uint64())
+        else:
+            told = pa.repeat(pa.scalar(self._version, pa.uint64()), found.num_rows)
+        gone = found.set_column(found.num_columns - 1, "newest", told)
+        gone = gone.filter(pc.less(found["version"], told))
+        self._insert(table, gone.drop_columns("newest"), gone["newest"], is_gone=True)
+
+    def _insert(
+        self, table: str, rows: pa.Table, version: int | pa.ChunkedArray, *, is_gone: bool = False
+    ) -> None:
         if not rows.num_rows:
             return
-        told = {"version": (self._version, pa.uint64()), "is_gone": (int(is_gone), pa.uint8())}
+        told = {"is_gone": pa.scalar(int(is_gone), pa.uint8())}
         if table == "trace_rows":
-            told["rollup_version"] = (self._rollup_version, pa.uint32())
-        for name, (value, kind) in told.items():
-            rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
+            told["rollup_version"] = pa.scalar(self._rollup_version, pa.uint32())
+        if isinstance(version, int):
+            told["version"] = pa.scalar(version, pa.uint64())
+        else:
+            rows = rows.append_column("version", version)
+        for name, value in told.items():
+            rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
         self._client.insert(table, rows)
 
 
@@ -98,17 +143,25 @@ class Derived:
 def _select(table: str) -> str:
     """What the local store's views say, in the columns of a table over there."""
     known = views()[_VIEW[table]].columns
+    told = {name: _NS.format(name=name) for name in ("ttft", "first_chunk")}
     parts: list[str] = []
-    for name in table_columns(table):
-        in_ms = name.removesuffix("_ns") + "_ms"
-        if name in _OURS:
-            continue
-        if name not in known and in_ms in known:
-            parts.append(f"TRY_CAST(round({in_ms} * 1e6) AS BIGINT) AS {name}")
-        else:
+    for name in stored_columns(table):
+        if name in _TOLD:
+            parts.append(f"{_TOLD[name].format(**told)} AS {name}")
+        elif name not in known and name.removesuffix("_ns") + "_ms" in known:
+            parts.append(f"{_NS.format(name=name.removesuffix('_ns'))} AS {name}")
+        elif name not in _OURS:
             parts.append(name)
     return f"SELECT {', '.join(parts)} FROM {_FROM[table]}"  # noqa: S608 - our own columns
 
 
-def _rows(table: pa.Table, names: Sequence[str]) -> set[tuple[object, ...]]:
-    return set(zip(*(table[name].to_pylist() for name in names), strict=True))
+def _with_answers(store: DuckStore, calls: pa.Table) -> pa.Table:
+    """With the answers' ids that are not those of the calls' own spans."""
+    with store.writing() as reader:
+        merged = reader.sql(_MERGED).to_arrow_table()
+    if not merged.num_rows:
+        return calls
+    ids = pc.binary_join_element_wise(calls["trace_id"], calls["span_id"], "")
+    found = pc.index_in(ids, merged["id"].combine_chunks())
+    answers = pc.take(merged["response_id"].combine_chunks(), found.combine_chunks())
+    return calls.append_column("other_response_id", answers)

@@ -2,15 +2,20 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
+from time import monotonic
 from typing import Final
 
 from longpole.errors import LongpoleError, Unreachable
+from longpole.vocab import Rollup
+from longpole_collector.content import Policy
 from longpole_collector.importing import Imported, import_into
 from longpole_collector.rollup import load_rollup
 from longpole_collector.stores.clickhouse.address import OTEL, parse
 from longpole_collector.stores.clickhouse.client import Client
+from longpole_collector.stores.clickhouse.far import SETTLING, FarStore
 from longpole_collector.stores.clickhouse.otel import Following
 from longpole_collector.stores.clickhouse.settling import Settling
 from longpole_collector.stores.clickhouse.store import ClickReader, ClickStore
@@ -19,7 +24,9 @@ from longpole_collector.stores.schema import SPANS, arrow_schema
 from longpole_collector.writer import Writer
 
 POLL_S: Final = 1.0
-_RETRY_S: Final = 10.0
+_RETRY_S: Final = 5.0
+_REST: Final = 3
+"""Looking takes at most a quarter of the thread's time where nothing is new."""
 _PAGE: Final = 100_000
 _log = logging.getLogger("longpole.collector.clickhouse")
 
@@ -61,7 +68,11 @@ def catch_up(store: ClickStore) -> int:
     Returns:
         The spans that were new.
     """
-    num_new = Following(store).follow() if store.client.address.schema == OTEL else 0
+    num_new = 0
+    if store.client.address.schema == OTEL:
+        following = Following(store)
+        while num := following.follow():
+            num_new += num
     settle(store)
     return num_new
 
@@ -72,10 +83,7 @@ def settle(store: ClickStore) -> int:
     Raises:
         Unreachable: no roll-up is installed.
     """
-    rollup = load_rollup()
-    if rollup is None:
-        raise Unreachable("traces get no roll-up: pip install 'longpole[analytics]'")
-    return Settling(store.client, rollup).settle()
+    return Settling(store.client, _rollup()).settle()
 
 
 def import_files(files: Sequence[Path], address: str) -> Imported:
@@ -111,40 +119,91 @@ class Follower:
     """A thread that takes over and settles what is new, until it is stopped."""
 
     def __init__(
-        self, address: str, *, poll_s: float = POLL_S, told: Callable[[str], None] = _log.warning
+        self,
+        store: FarStore | str,
+        *,
+        is_settling: bool = True,
+        policy: Policy | None = None,
+        poll_s: float = POLL_S,
+        told: Callable[[str], None] = _log.warning,
     ) -> None:
-        """Connect.
+        """Nothing is done yet.
 
         Args:
-            address: the store.
-            poll_s: seconds between two looks.
-            told: is told what goes wrong; it is tried again.
+            store: the store or its address; it need not answer now.
+            is_settling: else only look whether it answers: workers do the rest.
+            policy: what is kept of prompts and answers in the collector's table.
+            poll_s: seconds between two looks, at least.
+            told: is told what goes wrong, once; it is tried again.
 
         Raises:
-            UsageError, Unreachable: as :func:`open_reader`.
+            UsageError: the address cannot be used.
         """
-        self._store = open_store(address)
+        self._store = FarStore(parse(store)) if isinstance(store, str) else store
+        self._is_settling = is_settling
+        self._policy = policy
         self._poll_s = poll_s
         self._told = told
         self._has_ended = Event()
         self._thread = Thread(target=self._run, name="longpole-follow", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
         """End it; what is half done is done again next time."""
         self._has_ended.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
         self._store.close()
 
     def _run(self) -> None:
-        wait_s = 0.0
+        at: ClickStore | None = None
+        look: Callable[[], int] = int
+        wait_s, said = 0.0, ""
         while not self._has_ended.wait(wait_s):
+            begun_s = monotonic()
             try:
-                catch_up(self._store)
-                wait_s = self._poll_s
-            except LongpoleError as error:
-                self._told(str(error))
-                wait_s = _RETRY_S
+                with self._store.reached(SETTLING) as store:
+                    if store is not at:
+                        at, look = store, self._look(store)
+                    num_new = look()
+                passed_s = monotonic() - begun_s
+                wait_s, said = 0.0 if num_new else max(self._poll_s, _REST * passed_s), ""
+            except Exception as error:  # noqa: BLE001 - else nothing would be settled any more
+                is_ours = isinstance(error, LongpoleError)
+                if str(error) != said:
+                    self._told(str(error) if is_ours else repr(error))
+                at, said, wait_s = None, str(error), _RETRY_S
+
+    def _look(self, store: ClickStore) -> Callable[[], int]:
+        """What is done each time; it gives how many spans were taken over."""
+        if not self._is_settling:
+            return partial(_ping, store)
+        settling = Settling(store.client, _rollup())
+        following = None
+        if store.client.address.schema == OTEL:
+            following = Following(store, self._policy)
+
+        def look() -> int:
+            num_new = 0 if following is None else following.follow()
+            settling.settle(is_busy=True, stopping=self._has_ended)
+            return num_new
+
+        return look
+
+
+def _rollup() -> Rollup:
+    rollup = load_rollup()
+    if rollup is None:
+        raise Unreachable("traces get no roll-up: pip install 'longpole[analytics]'")
+    return rollup
+
+
+def _ping(store: ClickStore) -> int:
+    store.client.ask("SELECT 1 AS one")
+    return 0
 
 
 def _copy(memory: DuckStore, store: ClickStore) -> int:

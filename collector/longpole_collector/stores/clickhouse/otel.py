@@ -9,8 +9,10 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
-from time import time_ns
+from math import inf
+from time import monotonic, time_ns
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -30,13 +32,20 @@ from longpole_collector.decode.raw import (
 from longpole_collector.health import Health
 from longpole_collector.normalise import Reader
 from longpole_collector.stores.clickhouse.client import Client
-from longpole_collector.stores.clickhouse.schema import FOLLOWED, note, noted
+from longpole_collector.stores.clickhouse.schema import FOLLOWED, META, noted
 from longpole_collector.stores.clickhouse.store import ClickStore
 from longpole_collector.stores.schema import SPANS, to_arrow
 
 MINUTE_NS: Final = 60_000_000_000
 _KEY: Final = "pseudonym_key"
 _SPANS_AT_ONCE: Final = 50_000
+_SPANS_A_LOOK: Final = 10 * _SPANS_AT_ONCE
+"""After so many what is new is settled before more is taken over."""
+_LATE_NS: Final = 3_600_000_000_000
+_CHEAP_S: Final = 0.5
+_REST: Final = 20
+"""Where a look at all minutes takes longer than that, a twentieth of the time at most goes into
+such looks; in between only the last hour is looked at."""
 _WHOLE: Final = re.compile(r"-?(0|[1-9]\d{0,17})")
 _REAL: Final = re.compile(r"-?\d{1,40}(\.\d{1,40})?(e[+-]\d{1,3})?")
 _KINDS: Final = frozenset(kind.value for kind in Kind)
@@ -66,12 +75,16 @@ _CHANGED: Final = """
 SELECT s.minute AS minute, s.num AS num
 FROM (
     SELECT intDiv(toUnixTimestamp64Nano(Timestamp), 60000000000) AS minute, count() AS num
-    FROM {source} GROUP BY minute
+    FROM {source} WHERE Timestamp >= fromUnixTimestamp64Nano({since:Int64}) GROUP BY minute
 ) AS s
 LEFT JOIN (SELECT minute, num FROM followed_rows FINAL) AS f ON f.minute = s.minute
 WHERE coalesce(f.num, 0) <> s.num
 ORDER BY minute
 """
+_MAKE_KEY: Final = (  # of two that are made at once the first stays
+    "INSERT INTO {table} (key, value, version) SELECT {key:String}, {value:String}, "
+    "toUInt64(18446744073709551615) - toUInt64(toUnixTimestamp64Nano(now64(9)))"
+)
 _ROWS: Final = """
 SELECT
     TraceId AS trace_id, SpanId AS span_id, ParentSpanId AS parent_id,
@@ -114,7 +127,8 @@ class Following:
 
         Args:
             store: of our own; its address names the table.
-            policy: what of prompts and answers is kept; drops content if absent.
+            policy: what of prompts and answers is kept; drops content if absent. The key of
+                pseudonyms is the store's own.
 
         Raises:
             Unreachable: there is no such table, or it may not be read.
@@ -124,22 +138,38 @@ class Following:
         self._source = store.client.address.source
         self.health = Health()
         _check(store, self._source)
-        chosen = policy or Policy(key=_key(store.client))
+        chosen = replace(policy or Policy(), key=shared_key(store.client))
         self._reader = Reader(self.health, Scrubber(chosen, self.health))
+        self._look_s = 0.0
+        self._looked_s = -inf
 
     def follow(self) -> int:
-        """Take over the spans that are new; returns how many that were."""
+        """Take over spans that are new, the latest minutes first; returns how many that were.
+
+        Not all of many at once: until it returns 0 there may be more.
+        """
         client = self._store.client
-        asked = _CHANGED.replace("{source}", self._source)
-        changed = client.ask(asked).to_pydict()
-        pairs = list(zip(changed["minute"], changed["num"], strict=True))
         num_new = 0
-        for minutes in _stretches(pairs):
+        for minutes in [*_stretches(self._changed())][::-1]:
+            if num_new >= _SPANS_A_LOOK:
+                break
             num_new += self._take(minutes[0][0] * MINUTE_NS, (minutes[-1][0] + 1) * MINUTE_NS)
             seen = {"minute": [m for m, _ in minutes], "num": [n for _, n in minutes]}
             types = pa.schema([("minute", pa.int64()), ("num", pa.uint64())])
             client.insert(FOLLOWED, pa.table(seen, types))
         return num_new
+
+    def _changed(self) -> list[tuple[int, int]]:
+        """The minutes in which spans came, and how many each has."""
+        since_ns, begun_s = 0, monotonic()
+        if self._look_s > _CHEAP_S and begun_s - self._looked_s < _REST * self._look_s:
+            since_ns = (time_ns() - _LATE_NS) // MINUTE_NS * MINUTE_NS
+        asked = _CHANGED.replace("{source}", self._source)
+        found = self._store.client.ask(asked, since=since_ns).to_pydict()
+        if since_ns == 0:
+            self._looked_s = monotonic()
+            self._look_s = self._looked_s - begun_s
+        return list(zip(found["minute"], found["num"], strict=True))
 
     def _take(self, since_ns: int, until_ns: int) -> int:
         asked = _ROWS.replace("{source}", self._source)
@@ -151,11 +181,13 @@ class Following:
         return int(rows.num_rows)
 
 
-def _key(client: Client) -> bytes:
-    """The key of pseudonyms, the same for all who read here: made by the first, and kept."""
+def shared_key(client: Client) -> bytes:
+    """The key of pseudonyms, the same for all who write here: made by the first, and kept."""
     found = noted(client, _KEY)
     if found is None:
-        note(client, _KEY, os.urandom(32).hex())
+        table = f"{client.address.database}.{META}"
+        asked = _MAKE_KEY.replace("{table}", table)
+        client.tell(asked, key=_KEY, value=os.urandom(32).hex())
         found = noted(client, _KEY)
     return bytes.fromhex(str(found))
 

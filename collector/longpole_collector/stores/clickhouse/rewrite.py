@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import TokenType
 from longpole.errors import BadInput
 from longpole_collector.stores.base import Params, Value
 from longpole_collector.stores.clickhouse import rules
+from longpole_collector.stores.clickhouse.schema import LEAN, NOT_LEAN
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of what is refused here
 _STATEMENTS = (exp.Select, exp.SetOperation)
@@ -42,6 +43,7 @@ def rewrite(query: str, params: Params = ()) -> str:
     """
     tree = _parsed(query).copy()
     _fill(tree, params)
+    _lean(tree)
     return rules.to_clickhouse(tree).sql(dialect="clickhouse")
 
 
@@ -83,6 +85,19 @@ def _unknown(tree: exp.Expr) -> Iterator[str]:
         word = rules.refused(node)
         if word is not None:
             yield word
+
+
+def _lean(tree: exp.Expr) -> None:
+    """Read calls without a join where nothing is asked that needs it."""
+    is_all = any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star))
+    if is_all or any(column.name.lower() == NOT_LEAN for column in tree.find_all(exp.Column)):
+        return
+    made = {common.alias for common in tree.find_all(exp.CTE)}
+    for table in tree.find_all(exp.Table):
+        if table.name.lower() == "calls" and "calls" not in made:
+            if not table.alias:
+                table.set("alias", exp.TableAlias(this=exp.to_identifier("calls")))
+            table.set("this", exp.to_identifier(LEAN))
 
 
 def _fill(tree: exp.Expr, params: Params) -> None:

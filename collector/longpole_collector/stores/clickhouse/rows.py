@@ -11,23 +11,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longpole.vocab import Span, columns
-from longpole_collector.stores.schema import SPANS, TRACE_HI, TRACE_LO, arrow_schema
+from longpole_collector.stores.schema import HEAVY, SPANS, TRACE_HI, TRACE_LO, arrow_schema
 
 JSON: Final = "attributes_json"
 """Attributes are sent as the text they are kept as and taken apart over there."""
+_NO_ATTRIBUTES: Final = "{}"
 _PAIRS: Final = np.array([f"{byte:02x}".encode() for byte in range(256)], "S2")
 _VALUES: Final = np.full(256, 255, np.uint8)
 _VALUES[[ord(digit) for digit in "0123456789abcdef"]] = range(16)
 _IDS: Final = tuple(c.name for c in columns(Span) if c.unit in ("trace_id", "span_id"))
+_COMPUTED: Final = ("end_ns", "first_chunk_ns")
 READ: Final = ", ".join(
     f"toJSONString({c.name}) AS {c.name}" if c.type is dict else c.name for c in columns(Span)
 )
 """The columns that :func:`from_clickhouse` takes, for a SELECT."""
+LIGHT: Final = ", ".join(c.name for c in columns(Span) if c.name not in HEAVY)
+"""Those without what may be large."""
 
 
 def to_clickhouse(rows: pa.Table) -> pa.Table:
     """Rows in the columns of the local span table as ClickHouse takes them."""
-    made: dict[str, pa.ChunkedArray | pa.Array] = {}
+    first = pc.subtract(pc.fill_null(rows["ttft_ns"], 0), rows["first_chunk_ns"])
+    made: dict[str, pa.ChunkedArray | pa.Array] = {
+        "length_ns": pc.subtract(rows["end_ns"], rows["start_ns"]),
+        "first_chunk_lag_ns": first,
+    }
     for column in columns(Span):
         name = column.name
         if column.unit == "trace_id":
@@ -36,16 +44,22 @@ def to_clickhouse(rows: pa.Table) -> pa.Table:
             made[name] = _hex([rows[name]])
         elif column.type is dict:
             made[JSON] = rows[name]
+        elif name in _COMPUTED:
+            continue
         elif rows[name].null_count < rows.num_rows or not rows.num_rows:
             made[name] = rows[name]  # what is null everywhere is so by default
     return pa.table(made)
 
 
 def from_clickhouse(rows: pa.Table) -> pa.Table:
-    """The other way round, of a SELECT of :data:`READ`."""
+    """The other way round, of a SELECT of :data:`READ` or a part of it; the rest is empty."""
     made: dict[str, pa.ChunkedArray | pa.Array] = {}
+    known = {TRACE_HI, TRACE_LO, *rows.column_names}
     for field in arrow_schema(SPANS):
-        if field.name == TRACE_HI:
+        if field.name not in known:
+            value = _NO_ATTRIBUTES if field.name == "attributes" else None
+            made[field.name] = pa.repeat(pa.scalar(value, field.type), rows.num_rows)
+        elif field.name == TRACE_HI:
             made[TRACE_HI], made[TRACE_LO] = _words(rows["trace_id"], 2)
         elif field.name in _IDS:
             (made[field.name],) = _words(rows[field.name], 1)

@@ -7,6 +7,7 @@ that name, so that both have the same. A column that a file or a record has and 
 added; what else changes raises :data:`SCHEMA_VERSION` and gets statements in :data:`_STEPS`.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -25,12 +26,17 @@ FOLLOWED: Final = "followed_rows"
 TABLES: Final = (META, "span_rows", "call_rows", "trace_rows", FOLLOWED)
 _SHARD_BY: Final = {META: "key", FOLLOWED: "minute"}
 """What says on which shard a row lies; the others go by their trace."""
+LEAN: Final = "calls_lean"
+"""The view ``calls`` without :data:`NOT_LEAN`, and without the join that gives it."""
+NOT_LEAN: Final = "response_id"
 VIEWS: Final = (
-    *("spans", "calls", "traces", "trace_stages"),
+    *("spans", LEAN, "calls", "traces", "trace_stages"),
     *("minutes", "hours", "stage_minutes", "stage_hours", "quality"),
 )
 """In an order in which each needs only earlier ones."""
-_MADE_OF: Final = {"spans": "span_rows", "calls": "call_rows", "traces": "trace_rows"}
+_MADE_OF: Final = {
+    "spans": "span_rows", "calls": "call_rows", LEAN: "call_rows", "traces": "trace_rows",
+}  # fmt: skip
 """Views whose columns are, one by one, those of the local store's."""
 _TYPES: Final[dict[type, str]] = {
     str: "Nullable(String) CODEC(ZSTD(1))",
@@ -40,6 +46,7 @@ _TYPES: Final[dict[type, str]] = {
     list: "Array(String) CODEC(ZSTD(1))",
 }
 """Of a column that the record has and the file does not say."""
+_MADE: Final = "made"
 LOCAL: Final = "_local"
 """Of a cluster's table the name ends so on each server."""
 _MINUTE_NS: Final = 60_000_000_000
@@ -60,6 +67,9 @@ def prepare(client: Client) -> None:
         Unreachable: a newer longpole made it, or it may not be changed.
     """
     address = client.address
+    if _is_as_made(client):
+        client.use()
+        return
     client.tell(f"CREATE DATABASE IF NOT EXISTS {address.database}{_on_cluster(address)}")
     client.use()
     version = version_of(client)
@@ -72,13 +82,44 @@ def prepare(client: Client) -> None:
     for step in range((version or SCHEMA_VERSION) + 1, SCHEMA_VERSION + 1):
         for statement in _STEPS[step]:
             client.tell(statement.format(database=address.database, on=_on_cluster(address)))
+    for statement in _view_statements(address):
+        client.tell(statement)
+    remember(client)
+
+
+def remember(client: Client) -> None:
+    """Write down that all is there as this version makes it."""
+    note(client, "schema_version", str(SCHEMA_VERSION))
+    note(client, _MADE, _fingerprint(client.address))
+
+
+def _is_as_made(client: Client) -> bool:
+    """Whether tables, their columns and views are there as this version makes them."""
+    found = client.ask(
+        "SELECT table, groupArray(name) AS names FROM system.columns "
+        "WHERE database = {db:String} GROUP BY table",
+        db=client.address.database,
+    )
+    present = dict(zip(found["table"].to_pylist(), found["names"].to_pylist(), strict=True))
+    if not present.keys() >= {*TABLES, *VIEWS}:
+        return False
+    if any(not table_columns(table).keys() <= {*present[table]} for table in TABLES):
+        return False
+    is_known = noted(client, "schema_version") == str(SCHEMA_VERSION)
+    return is_known and noted(client, _MADE) == _fingerprint(client.address)
+
+
+def _fingerprint(address: Address) -> str:
+    made = "\n".join((*statements(address), *_view_statements(address)))
+    return hashlib.sha256(made.encode()).hexdigest()
+
+
+def _view_statements(address: Address) -> Iterator[str]:
     for view in VIEWS:
-        client.tell(
+        yield (
             f"CREATE OR REPLACE VIEW {address.database}.{view}{_on_cluster(address)} "
             f"AS {view_query(view)}"
         )
-    if version != SCHEMA_VERSION:
-        note(client, "schema_version", str(SCHEMA_VERSION))
 
 
 def check(client: Client) -> None:
@@ -175,7 +216,9 @@ def _view_columns(view: str, query: str) -> str:
     """The local view's columns, in order: as the file says, as stored, or from nanoseconds."""
     stored = table_columns(_MADE_OF[view])
     parts: list[str] = []
-    for name in views()[view].columns:
+    for name in views()["calls" if view == LEAN else view].columns:
+        if view == LEAN and name == NOT_LEAN:
+            continue
         if name not in stored and f" AS {name}" not in query:
             parts.append(f"{name.removesuffix('_ms')}_ns / 1e6 AS {name}")
         else:
@@ -202,6 +245,17 @@ def table_columns(table: str) -> Mapping[str, str]:
         elif name.endswith("_ms") and in_ns in records:
             told[in_ns] = _TYPES[int]
     return told
+
+
+@cache
+def stored_columns(table: str) -> tuple[str, ...]:
+    """The columns that rows are inserted with: not those that are computed of others."""
+    computed = (" ALIAS ", " MATERIALIZED ", " EPHEMERAL ")
+    return tuple(
+        name
+        for name, kind in table_columns(table).items()
+        if not any(word in kind for word in computed)
+    )
 
 
 def _create(table: str, name: str, address: Address) -> str:

@@ -1,182 +1,217 @@
 """Calls, traces and stages of what is stored, kept up to date.
 
-Stateless: a trace is due while its row knows another number of spans than are stored, so whoever
-asks finds the same traces, several may work side by side, and what one leaves half done is due
-again. The work itself is the local store's: the spans of some traces are put into a store in
-memory and settled there, and what its views say is what is written.
+Stateless: a trace is due while its row knows another number of spans than are stored
+(:mod:`~longpole_collector.stores.clickhouse.due`), so whoever asks finds the same traces, several
+may work side by side, and what one leaves half done is due again. The work itself is the local
+store's: the spans of some traces are put into a store in memory and settled there, and what its
+views say is what is written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
+from threading import Event
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from longpole.vocab import Rollup, Span, columns
+from longpole.vocab import Rollup
 from longpole_collector.health import Health
 from longpole_collector.kin import Kin
 from longpole_collector.pricing import Price, configured
 from longpole_collector.rollup import Settler
 from longpole_collector.stores.clickhouse.client import Client
 from longpole_collector.stores.clickhouse.derived import Derived
-from longpole_collector.stores.clickhouse.rows import READ, from_clickhouse
-from longpole_collector.stores.clickhouse.schema import note, noted
+from longpole_collector.stores.clickhouse.due import (
+    LONG,
+    WHOLE,
+    Finding,
+    Shard,
+    Window,
+    batches,
+    of_traces,
+    server_ns,
+)
+from longpole_collector.stores.clickhouse.rows import LIGHT, from_clickhouse
+from longpole_collector.stores.clickhouse.schema import stored_columns
 from longpole_collector.stores.connection import Limits
 from longpole_collector.stores.duckdb import DuckStore
+from longpole_collector.stores.schema import hex_ids
+from longpole_collector.stores.settle import MARKS, marked
 
-BATCH_TRACES: Final = 2_000
-_MARGIN_NS: Final = 60_000_000_000
-"""A block is dated when its insert begins, and seen when it ends."""
-_SLACK_NS: Final = 86_400_000_000_000
-"""A trace is looked for from a day before its latest spans on."""
 _KIN_WINDOW_NS: Final = 600_000_000_000
 _MAX_KIN: Final = 200_000
-_SETTLED: Final = "settled_ns"
-_VERSION: Final = "rollup_version"
-_ATTEMPTS: Final = "num_attempts, retry_ns"
-_LIMITS: Final = Limits(max_rows=1 << 40, timeout_s=3600.0, memory="1GB")
-_DUE: Final = """
-WITH
-    (SELECT min(start_ns) FROM span_rows WHERE stored_ns >= {since:Int64}) AS first,
-    recent AS (
-        SELECT trace_id FROM span_rows
-        WHERE stored_ns >= {since:Int64} AND start_ns >= first
-    )
-SELECT s.trace_id AS trace_id, s.since_ns AS since_ns, s.until_ns AS until_ns
-FROM (
-    SELECT
-        trace_id, uniqExact(span_id, start_ns) AS num,
-        min(start_ns) AS since_ns, max(start_ns) AS until_ns
-    FROM span_rows
-    WHERE trace_id IN (recent) AND start_ns >= first - {slack:Int64}
-    GROUP BY trace_id
-) AS s
-LEFT JOIN (
-    SELECT trace_id, num_rows, rollup_version FROM trace_rows FINAL
-    WHERE trace_id IN (recent) AND start_ns >= first - {slack:Int64}
-) AS t ON s.trace_id = t.trace_id
-WHERE coalesce(t.num_rows, 0) <> s.num OR coalesce(t.rollup_version, 0) <> {version:UInt32}
-ORDER BY since_ns, trace_id
-LIMIT {most:UInt64}
+_ATTEMPTS: Final = ("num_attempts", "retry_ns")
+_LIMITS: Final = Limits(max_rows=1 << 40, timeout_s=3600.0, memory="1GB", threads=1)
+_KEY: Final = ("trace_hi", "trace_lo", "span_id", "start_ns")
+_KIN_COLUMNS: Final = (
+    "trace_id, span_id, parent_id, start_ns, end_ns, service, scope, is_model_call, is_engine, "
+    "request_model, response_id, flags"
+)
+_REQUESTS: Final = """
+SELECT trace_id, span_id, start_ns, toJSONString(attributes) AS told FROM span_rows
+WHERE {where} AND kind = 'client' AND operation IS NULL
+    AND (attributes['http.request.method'] = 'POST' OR attributes['http.method'] = 'POST')
+LIMIT 1 BY trace_id, span_id, start_ns
 """
-_COPIED: Final = (*(column.name for column in columns(Span)), "stored_ns")
-_EVER: Final = (-(1 << 63), (1 << 63) - 1)
+_PUT: Final = """
+INSERT INTO span_rows
+({named}, trace_id, span_id, start_ns, num_attempts, retry_ns, version)
+WITH concat(trace_id, span_id, toString(start_ns)) AS key
+SELECT
+    {named}, trace_id, span_id, start_ns,
+    transform(key, {keys}, {num}, toInt64(0)), transform(key, {keys}, {retry}, toInt64(0)),
+    version + 1
+FROM span_rows FINAL WHERE {where} AND has({keys}, key)
+"""
 
 
 class Settling:
-    """Settles the traces of a store; used by one thread."""
+    """Settles the traces of a store, or a shard of them; used by one thread."""
 
-    def __init__(self, client: Client, rollup: Rollup, price: Price | None = None) -> None:
-        """Look what may still be kin of what comes.
+    def __init__(
+        self, client: Client, rollup: Rollup, price: Price | None = None, shard: Shard = WHOLE
+    ) -> None:
+        """Nothing is asked yet.
 
         Args:
             client: the connection.
             rollup: what a trace's row and stages are.
             price: prices calls; ``None`` is what is configured now.
+            shard: whose traces.
         """
         self._client = client
         self._rollup = rollup
         self._price = price or configured()
         self._health = Health()
-        self._kin = Kin()
-        self._kin.note(self._recent())
+        self._finding = Finding(client, rollup.version, shard)
 
-    def settle(self, max_traces: int | None = None) -> int:
+    def settle(
+        self,
+        max_traces: int | None = None,
+        window: Window | None = None,
+        *,
+        is_busy: bool = False,
+        stopping: Event | None = None,
+    ) -> int:
         """Settle what is due; returns how many traces were.
 
         Args:
             max_traces: how many at most; ``None`` is all.
+            window: only traces with spans that begin in it, whenever they came.
+            is_busy: spans still come: a trace waits until it is quiet.
+            stopping: ends it early when set.
         """
-        client, version = self._client, self._rollup.version
-        is_same = noted(client, _VERSION) == str(version)
-        since_ns = int(noted(client, _SETTLED) or 0) - _MARGIN_NS if is_same else 0
-        begun_ns = self._now_ns()
-        most = 1 << 62 if max_traces is None else max_traces
-        due = client.ask(_DUE, since=since_ns, version=version, most=most, slack=_SLACK_NS)
+        due, begun_ns = self._finding.find(max_traces, window, is_busy=is_busy)
         done: set[str] = set()
-        for batch in due.to_batches(BATCH_TRACES):
-            ids = [each for each in batch["trace_id"].to_pylist() if each not in done]
+        for part in batches(due):
+            if stopping is not None and stopping.is_set():
+                return len(done)
+            ids = [each for each in part.trace_ids if each not in done]
             if ids:
-                since, until = batch["since_ns"].to_numpy(), batch["until_ns"].to_numpy()
-                done |= self._settle(ids, int(since.min()), int(until.max()))
-        if due.num_rows < most:
-            note(client, _SETTLED, str(begun_ns))
-            note(client, _VERSION, str(version))
+                done |= self._settle(ids, part.since_ns, part.until_ns)
+        if window is None and (max_traces is None or due.num_rows < max_traces):
+            self._finding.note(begun_ns)
         return len(done)
 
     # --- inside ---------------------------------------------------------------------------------
     def _settle(self, trace_ids: Sequence[str], since_ns: int, until_ns: int) -> set[str]:
         """Settle these and their kin; returns which those are."""
-        version = self._now_ns()
+        version = server_ns(self._client)
         rows = self._spans(trace_ids, since_ns, until_ns)
-        kin = self._kin.note(rows)
-        kin = (kin | self._kin.of({*trace_ids, *kin})).difference(trace_ids)
-        if kin:
-            rows = pa.concat_tables([rows, self._spans(sorted(kin), *_EVER)])
+        known = set(trace_ids)
+        while kin := self._kin(rows, known, since_ns, until_ns):  # and the kin of kin
+            around = (since_ns - _KIN_WINDOW_NS, until_ns + _KIN_WINDOW_NS)
+            rows = pa.concat_tables([rows, self._spans(sorted(kin), *around)])
             starts = rows["start_ns"].to_numpy()
             since_ns, until_ns = int(starts.min()), int(starts.max())
-        ids = {*trace_ids, *kin}
+            known |= kin
+        ids = sorted(known)
+        rows = self._with_requests(rows)
         with closing(DuckStore(limits=_LIMITS, price=self._price)) as store:
             store.insert(rows)
             Settler(store, self._rollup, self._health).settle(everything=True)
             self._put_attempts(_changed(store, rows))
             derived = Derived(self._client, version, self._rollup.version)
-            derived.replace(store, sorted(ids), since_ns, until_ns)
-        return ids
+            derived.replace(store, ids, since_ns, until_ns)
+        return known
+
+    def _spans(self, trace_ids: Sequence[str], since_ns: int, until_ns: int) -> pa.Table:
+        where = of_traces(trace_ids, since_ns, until_ns)
+        asked = f"SELECT {LIGHT} FROM span_rows FINAL WHERE {where}"  # noqa: S608 - our own words
+        return from_clickhouse(self._client.ask(asked, LONG))
+
+    def _kin(self, rows: pa.Table, trace_ids: set[str], since_ns: int, until_ns: int) -> set[str]:
+        """The other traces that may tell of calls of these, whoever settles them."""
+        is_call = pc.and_not(rows["is_model_call"], rows["is_engine"])
+        roots = rows.filter(pc.and_(is_call, rows["parent_id"].is_null()))
+        told = [f"hasAny(flags, {_texts(MARKS)})"] if marked(roots["flags"]).any() else []
+        answers = pc.unique(roots["response_id"].drop_null()).to_pylist()
+        if answers:
+            told.append(f"response_id IN {_texts(answers)}")
+        if not told:
+            return set()
+        found = self._client.ask(
+            f"SELECT {_KIN_COLUMNS} FROM span_rows "  # noqa: S608 - our own words
+            "WHERE is_model_call AND NOT is_engine AND parent_id IS NULL "
+            f"AND start_ns >= {since_ns - _KIN_WINDOW_NS} "
+            f"AND start_ns <= {until_ns + _KIN_WINDOW_NS} AND ({' OR '.join(told)}) "
+            f"LIMIT 1 BY trace_id, span_id, start_ns LIMIT {_MAX_KIN}",
+            LONG,
+        )
+        kin = Kin()
+        kin.note(from_clickhouse(found))
+        return kin.of(trace_ids)
+
+    def _with_requests(self, rows: pa.Table) -> pa.Table:
+        """With what tells where the POSTs went, in the traces where a request failed."""
+        is_client = pc.equal(rows["kind"], "client")
+        is_request = pc.and_(is_client, rows["operation"].is_null())
+        failed = rows.filter(pc.and_(is_request, pc.equal(rows["status"], "error")))
+        if not failed.num_rows:
+            return rows
+        starts = rows["start_ns"].to_numpy()
+        where = of_traces(sorted({*hex_ids(failed)}), int(starts.min()), int(starts.max()))
+        found = self._client.ask(_REQUESTS.replace("{where}", where), LONG)
+        if not found.num_rows:
+            return rows
+        ids = from_clickhouse(found.select(["trace_id", "span_id", "start_ns"])).select(_KEY)
+        told = rows.select(_KEY).append_column("row", pa.array(range(rows.num_rows)))
+        told = told.join(ids.append_column("told", found["told"]), keys=list(_KEY)).sort_by("row")
+        place = rows.schema.get_field_index("attributes")
+        return rows.set_column(place, "attributes", pc.fill_null(told["told"], "{}"))
 
     def _put_attempts(self, changed: pa.Table) -> None:
         """Write into the spans of calls how often they were tried."""
-        for row in changed.to_pylist():
-            named = ", ".join(n for n in _COPIED if n not in row)
-            told = "{num:Nullable(Int64)} AS num_attempts, {retry:Nullable(Int64)} AS retry_ns"
-            self._client.tell(
-                "INSERT INTO span_rows "  # noqa: S608 - our own columns
-                f"({named}, num_attempts, retry_ns, trace_id, span_id, start_ns, version) "
-                f"SELECT {named}, {told}, trace_id, span_id, start_ns, version + 1 "
-                "FROM span_rows FINAL WHERE trace_id = {trace:String} "
-                "AND span_id = {span:String} AND start_ns = {start:Int64}",
-                num=row["num_attempts"],
-                retry=row["retry_ns"],
-                trace=row["trace_id"],
-                span=row["span_id"],
-                start=row["start_ns"],
-            )
-
-    def _spans(self, trace_ids: Sequence[str], since_ns: int, until_ns: int) -> pa.Table:
-        return from_clickhouse(
-            self._client.ask(
-                f"SELECT {READ} FROM span_rows FINAL "  # noqa: S608 - our own columns
-                "WHERE trace_id IN {ids:Array(String)} "
-                "AND start_ns >= {since:Int64} AND start_ns <= {until:Int64}",
-                ids=trace_ids,
-                since=since_ns,
-                until=until_ns,
-            )
-        )
-
-    def _recent(self) -> pa.Table:
-        """The stored spans that may be kin of one still to come."""
-        return from_clickhouse(
-            self._client.ask(
-                f"SELECT {READ} FROM span_rows WHERE is_model_call AND NOT is_engine "  # noqa: S608
-                "AND parent_id IS NULL AND received_ns >= "
-                f"(SELECT max(received_ns) FROM span_rows) - {_KIN_WINDOW_NS} "
-                f"ORDER BY received_ns DESC LIMIT {_MAX_KIN}"
-            )
-        )
-
-    def _now_ns(self) -> int:
-        """The server's clock: those of several workers may differ."""
-        found = self._client.ask("SELECT toUnixTimestamp64Nano(now64(9)) AS now_ns")
-        return int(found["now_ns"][0].as_py())
+        if not changed.num_rows:
+            return
+        rows = changed.to_pydict()
+        ids = zip(rows["trace_id"], rows["span_id"], rows["start_ns"], strict=True)
+        starts = rows["start_ns"]
+        given = {
+            "named": ", ".join(
+                name for name in stored_columns("span_rows") if name not in {*rows, "version"}
+            ),
+            "keys": _texts(f"{trace}{span}{start}" for trace, span, start in ids),
+            "num": str(rows["num_attempts"]),
+            "retry": str(rows["retry_ns"]),
+            "where": of_traces(sorted({*rows["trace_id"]}), min(starts), max(starts)),
+        }
+        self._client.tell(_PUT.format(**given))
 
 
 def _changed(store: DuckStore, before: pa.Table) -> pa.Table:
     """The spans of which settling knows more attempts than were stored."""
-    keys = "trace_hi, trace_lo, span_id, start_ns"
-    with store.writing(before=before.select([*keys.split(", "), *_ATTEMPTS.split(", ")])) as reader:
+    keys = ", ".join(_KEY)
+    with store.writing(before=before.select([*_KEY, *_ATTEMPTS])) as reader:
         return reader.sql(
             "SELECT trace_hex(trace_hi, trace_lo) AS trace_id, span_hex(span_id) AS span_id, "  # noqa: S608
             f"start_ns, s.num_attempts, s.retry_ns FROM span_rows AS s JOIN before USING ({keys}) "
             "WHERE s.num_attempts IS DISTINCT FROM before.num_attempts"
         ).to_arrow_table()
+
+
+def _texts(words: Iterable[str]) -> str:
+    """Texts as a list of literals."""
+    quoted = (word.replace("\\", "\\\\").replace("'", "\\'") for word in words)
+    return "['" + "','".join(quoted) + "']"

@@ -60,19 +60,26 @@ class ClickReader:
             self.close()
             raise
 
-    def sql(self, query: str, params: Params = ()) -> pa.Table:
-        """As :meth:`Reader.sql <longpole_collector.stores.base.Reader.sql>`."""
+    def sql(self, query: str, params: Params = (), timeout_s: float | None = None) -> pa.Table:
+        """As :meth:`Reader.sql <longpole_collector.stores.base.Reader.sql>`.
+
+        ``timeout_s`` bounds it where that is less than the store's own limit.
+        """
         with self._lock:
             if self._is_closed:
                 raise Unreachable("the store is closed")
             check(self._parser, query, views())
         bounds = _BOUNDS if self.client.address.scheme == "chdb" else _BOUNDS | _READ_ONLY
+        if timeout_s is not None and timeout_s < self.client.address.timeout_s:
+            bounds = bounds | {"max_execution_time": timeout_s}
         return plain(self.client.ask(rewrite(query, params), {**SETTINGS, **bounds}))
 
     @contextmanager
-    def stream(self, query: str, params: Params = ()) -> Iterator[Stream]:
+    def stream(
+        self, query: str, params: Params = (), timeout_s: float | None = None
+    ) -> Iterator[Stream]:
         """The answer batch by batch, as the local store gives it."""
-        table = self.sql(query, params)
+        table = self.sql(query, params, timeout_s)
         yield Stream(table.schema, iter(table.to_batches(_BATCH_ROWS)))
 
     def close(self) -> None:

@@ -4,7 +4,7 @@
 WITH
     told AS (
         SELECT start_ns, service, route, prompt_version, request_model, metric, x
-        FROM calls
+        FROM calls_lean
         ARRAY JOIN
             ['ttft_ms', 'tpot_ms', 'e2e_ms'] AS metric,
             [ttft_ms, tpot_ms, e2e_ms] AS x

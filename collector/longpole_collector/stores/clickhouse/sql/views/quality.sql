@@ -26,7 +26,7 @@ WITH
                 'not_priced'
             ) AS price_cause,
             if(has(flags, 'ttft_after_headers'), 'ttft_after_headers', cause) AS ttft_cause
-        FROM calls
+        FROM calls_lean
     ),
     alike AS (
         SELECT

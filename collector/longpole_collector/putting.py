@@ -1,0 +1,112 @@
+"""What every way into a store shares: reading bodies, and keeping aside what no store can hold.
+
+A batch that the store refuses for what it says is tried in halves, down to the one span that is to
+blame; that one is counted, written to a file beside the log, and does not hold up the rest.
+"""
+
+import json
+import logging
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longpole_collector.content import Scrubber
+from longpole_collector.decode import Received
+from longpole_collector.health import Health, num_late
+from longpole_collector.normalise import Reader
+from longpole_collector.stores.schema import HEAVY, TRACE_HI, TRACE_LO
+from longpole_collector.wal import Position
+
+REJECTED: Final = "rejected.jsonl"
+"""Spans that the store could not hold, in the data folder: one a line, with the reason."""
+_MAX_REJECTED_BYTES: Final = 8 << 20
+Full = Callable[[], object]
+
+_log = logging.getLogger("longpole.collector.writer")
+
+
+class Putter(ABC):
+    """Reads bodies and puts their rows into a store."""
+
+    bad_value: ClassVar[tuple[type[Exception], ...]]
+    """What the store raises where a span may be to blame."""
+
+    def __init__(self, health: Health, scrubber: Scrubber) -> None:
+        """Both count and clean what is read."""
+        self.health = health
+        self._scrubber = scrubber
+        self._reader = Reader(health, scrubber)
+
+    def read(self, received: Sequence[Received]) -> pa.Table:
+        """The rows of request bodies."""
+        return self._reader.table(received)
+
+    def note_stored(self, rows: pa.Table) -> None:
+        """Count spans that were new to the store."""
+        self.health.add("spans_stored", num=rows.num_rows)
+        ended = pc.coalesce(rows["end_ns"], rows["start_ns"])
+        self.health.add("spans_late", num=num_late(ended, rows["received_ns"]))
+
+    @abstractmethod
+    def _insert(self, rows: pa.Table, stored: Position | None, full: Full | None) -> pa.Table:
+        """Store rows, wholly or not at all; returns those that were new."""
+
+    @abstractmethod
+    def _takes(self, row: pa.Table) -> bool:
+        """Whether the store takes a plain span that came when this one did; it is not kept."""
+
+    @abstractmethod
+    def _folder(self) -> Path | None:
+        """Where spans are kept aside; ``None`` for nowhere."""
+
+    def _put(self, rows: pa.Table, stored: Position | None, full: Full | None) -> pa.Table:
+        """Store what can be; a batch that fails is tried in halves, down to single spans."""
+        try:
+            return self._insert(rows, stored, full)
+        except self.bad_value as error:
+            if rows.num_rows == 0:
+                raise
+            if rows.num_rows == 1:
+                if not self._takes(rows):  # then it is not this one's fault
+                    raise
+                self._reject(rows, error)
+                return self._put(rows.slice(1), stored, full)
+        middle = rows.num_rows // 2
+        halves = (rows.slice(0, middle), None), (rows.slice(middle), stored)
+        return pa.concat_tables([self._put(part, place, full) for part, place in halves])
+
+    def _reject(self, row: pa.Table, error: Exception) -> None:
+        """Count a span as lost, and keep it aside while there is room."""
+        self.health.add("spans_dropped", "unstorable")
+        is_plain = self._scrubber.policy.content == "drop"
+        span = {
+            name: _value(row[name][0])
+            for name in row.column_names
+            if is_plain or name not in HEAVY  # prompts lie only where they can be taken out again
+        }
+        ids = [span[name] for name in (TRACE_HI, TRACE_LO, "span_id")]
+        _log.error("span %s of trace %s, %s cannot be stored: %s", ids[2], *ids[:2], error)
+        folder = self._folder()
+        if folder is None:
+            return
+        line = json.dumps({"error": str(error), "span": span}).encode() + b"\n"
+        path = folder / REJECTED
+        try:
+            with open(os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600), "ab") as file:
+                if file.tell() + len(line) <= _MAX_REJECTED_BYTES:
+                    file.write(line)
+        except OSError as failure:
+            _log.warning("%s cannot be written: %s", path.name, failure)
+
+
+def _value(scalar: Any) -> Any:
+    """A value as JSON can hold it."""
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return scalar.cast(pa.binary()).as_py().decode(errors="backslashreplace")
