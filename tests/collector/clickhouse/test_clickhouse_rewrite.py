@@ -25,6 +25,8 @@ SAME = [
     "SELECT g, list(s) AS l FROM t GROUP BY g",
     "SELECT g, list_sort(list(n) FILTER (n IS NOT NULL)) AS l FROM t WHERE g < 3 GROUP BY g",
     "SELECT list_sort(list(n) FILTER (n IS NOT NULL))[2] AS e FROM t",
+    "SELECT list_sort(list(DISTINCT s) FILTER (s IS NOT NULL)) AS l FROM t",
+    "SELECT g, len(list(DISTINCT n)) AS num FROM t GROUP BY g",
     "SELECT list_sort(list(n) FILTER (n IS NOT NULL))[count(*) + 9] AS e, [4, 5][-1] AS l FROM t",
     "SELECT g, string_agg(s, '+') AS l FROM t WHERE s < 'b' OR s IS NULL GROUP BY g",
     "SELECT g, sum(n) AS s, count(n) AS c, min(x) AS a, max(s) AS z, avg(n) AS m FROM t GROUP BY g",

@@ -161,12 +161,18 @@ def _list(node: exp.ArrayAgg) -> Node:
     outer = node.parent
     condition = outer.expression.this if isinstance(outer, exp.Filter) else None
     value = node.this
-    if isinstance(condition, exp.Not) and condition.this == exp.Is(
+    is_distinct = isinstance(value, exp.Distinct) and len(value.expressions) == 1
+    if is_distinct:
+        value = value.expressions[0]
+    is_known = isinstance(condition, exp.Not) and condition.this == exp.Is(
         this=value, expression=exp.null()
-    ):
-        return _whole(_gathered(node, value))
+    )
     # in a tuple nulls are kept
-    kept = _gathered(node, native("tuple", value))
+    kept = _gathered(node, value if is_known else native("tuple", value))
+    if is_distinct:
+        kept = native("arrayDistinct", kept)
+    if is_known:
+        return _whole(kept)
     pair = exp.to_identifier("kept")
     first = native("tupleElement", exp.column("kept"), 1)
     return _whole(native("arrayMap", exp.Lambda(this=first, expressions=[pair]), kept))
