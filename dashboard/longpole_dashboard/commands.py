@@ -31,6 +31,7 @@ DEFAULT_DB = Path(".longpole")
 TRACE_FILES = (".json", ".jsonl", ".pb", ".parquet", ".gz")
 """Endings of the files that ``open FOLDER`` takes."""
 _KEY_VARIABLE = "LONGPOLE_COLLECTOR_API_KEY"
+_STORE_VARIABLE = "LONGPOLE_COLLECTOR_STORE"
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,16 @@ def _where_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--project", help="Project in the data folder that the dashboard shows.")
 @click.option("--http", default="127.0.0.1:4318", show_default=True, help="OTLP/HTTP address.")
 @click.option("--grpc", default="127.0.0.1:4317", show_default=True, help="OTLP/gRPC address.")
+@click.option("--store", help="Keep spans at clickhouse://HOST:PORT/DATABASE instead.")
+@click.option("--schema", type=click.Choice(["own", "otel"]), help="Whose tables are at --store.")
 @_where_options
 def serve(
     db: Path,
     project: str | None,
     http: str,
     grpc: str,
+    store: str | None,
+    schema: str | None,
     port: int | None,
     host: str | None,
     login: str | None,
@@ -93,27 +98,29 @@ def serve(
     or --project's, and to whoever logs in the one of their login (`longpole users`).
     """
     from longpole_collector.keys import check_project
+    from longpole_collector.settings import named_store
+    from longpole_collector.stores.clickhouse.address import parse
 
     if project is not None:
         check_project(project)
+    store = named_store(store, schema)
     db.mkdir(mode=0o700, parents=True, exist_ok=True)
     http_host, http_port = _address(http)
     grpc_host, grpc_port = _address(grpc)
     http_port = processes.free_port(http_port, http_host)
     grpc_port = processes.free_port(grpc_port, grpc_host, {http_port})
     http, grpc = f"{http_host}:{http_port}", f"{grpc_host}:{grpc_port}"
-    collector = Child(
-        "collector",
-        processes.longpole_command("collect", "--db", str(db), "--http", http, "--grpc", grpc),
-        log=db / "logs" / "collector.log",
-    )
+    collector = _collector(db, http, grpc, store)
     where = _Where(host, port, insecure_no_auth, login)
     shown = ["--url", f"http://{http}", *(["--project", project] if project else [])]
     page = _page(shown, db, where, {http_port, grpc_port})
     with Group() as group:
         try:
             group.start(collector).wait_ready(f"http://{http}/readyz", START_TIMEOUT_S)
-            _say(f"collector ready  http://{http} (OTLP/HTTP)   {grpc} (OTLP/gRPC)   data {db}")
+            _say(
+                f"collector ready  http://{http} (OTLP/HTTP)   {grpc} (OTLP/gRPC)   data {db}"
+                + (f"   store {parse(store)}" if store else "")
+            )
             # not before: a key lets the collector listen to other machines
             with _key_to(db, project) as key:
                 if key is not None:
@@ -197,6 +204,17 @@ def demo(
                 seed=seed,
             )
         )
+    )
+
+
+def _collector(db: Path, http: str, grpc: str, store: str | None) -> Child:
+    """The collector's child, not yet started; ``store`` names a ClickHouse store."""
+    return Child(
+        "collector",
+        processes.longpole_command("collect", "--db", str(db), "--http", http, "--grpc", grpc),
+        log=db / "logs" / "collector.log",
+        # not as an argument: others of this machine would see a password that stands in it
+        env=None if store is None else {**os.environ, _STORE_VARIABLE: store},
     )
 
 
