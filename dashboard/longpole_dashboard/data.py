@@ -7,6 +7,7 @@ shown once more while it is computed anew, so that nobody waits for a refresh.
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 import streamlit as st
@@ -29,10 +30,13 @@ MAX_HELD: Final = 8
 """Tables of single workflows; one of 14,000 takes about 10 MB."""
 MAX_READERS: Final = 32
 """Open stores and connections: one a project."""
+NUM_THREADS: Final = 4
+"""Questions that are asked side by side."""
 DEFAULT_PROJECT: Final = "default"
 _PROJECT: Final = "longpole_project"
 
 R = TypeVar("R")
+_threads = ThreadPoolExecutor(NUM_THREADS, "longpole-ask")
 
 
 @st.cache_resource(max_entries=MAX_READERS, show_spinner=False)
@@ -70,8 +74,26 @@ def ask(function: Callable[..., R], *arguments: Any) -> R:
     can hash: plain values, tuples, frozen dataclasses. Filters that move with the clock count as
     the same while their selection is.
     """
-    found: R = _asked(*_question(function, arguments), arguments, function)
+    return ask_of(_chosen(), function, *arguments)
+
+
+def begin(function: Callable[..., R], *arguments: Any) -> Callable[[], R]:
+    """As :func:`ask`, without waiting: what it gives back waits, and returns the answer.
+
+    For what a page will need while it asks and draws something else.
+    """
+    return begin_of(_chosen(), function, *arguments)
+
+
+def ask_of(chosen: Source, function: Callable[..., R], *arguments: Any) -> R:
+    """As :func:`ask`, of a source: for whoever draws no page."""
+    found: R = _asked(*_question(chosen, function, arguments), arguments, function)
     return found
+
+
+def begin_of(chosen: Source, function: Callable[..., R], *arguments: Any) -> Callable[[], R]:
+    """As :func:`begin`, of a source."""
+    return _threads.submit(ask_of, chosen, function, *arguments).result
 
 
 def hold(function: Callable[..., R], *arguments: Any) -> R:
@@ -79,17 +101,21 @@ def hold(function: Callable[..., R], *arguments: Any) -> R:
 
     Whoever asks gets the same object.
     """
-    found: R = _held(*_question(function, arguments), arguments, function)
+    found: R = _held(*_question(_chosen(), function, arguments), arguments, function)
     return found
 
 
+def _chosen() -> Source:
+    # What somebody may see is part of what is kept: nobody gets what another's question found.
+    return source().narrowed(st.session_state.get(_PROJECT))
+
+
 def _question(
-    function: Callable[..., Any], arguments: tuple[Any, ...]
+    chosen: Source, function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> tuple[str, tuple[Any, ...], Source]:
     name = f"{function.__module__}.{function.__qualname__}"
     key = tuple(_same(argument) for argument in arguments)
-    # What somebody may see is part of what is kept: nobody gets what another's question found.
-    return name, key, source().narrowed(st.session_state.get(_PROJECT))
+    return name, key, chosen
 
 
 def _same(argument: Any) -> Any:

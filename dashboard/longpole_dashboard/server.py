@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, Final
@@ -25,7 +26,7 @@ from starlette.routing import Route
 from streamlit.web import bootstrap
 
 from longpole.errors import LongpoleError, UsageError
-from longpole_dashboard import pages, processes
+from longpole_dashboard import assets, pages, processes
 from longpole_dashboard.login import scope as login_scope
 from longpole_dashboard.login import settings as login_settings
 from longpole_dashboard.login.gate import (
@@ -120,17 +121,27 @@ def options(host: str, port: int) -> dict[str, Any]:
     }
 
 
-def index(request: Request) -> HTMLResponse:
-    """Streamlit's page with the server's address in it.
+def index(told: str, *, is_asked: bool) -> Callable[[Request], HTMLResponse]:
+    """Answers with Streamlit's page, the server's address and ``told`` in its head.
 
-    Without it the script, opened at ``/trace``, looks for the server below ``/trace`` first, which
-    costs a second and leaves errors in the console. A page whose login has ended, here or in
-    another tab, is loaded anew: that leads to the form.
+    ``is_asked``: what the page will ask is asked ahead of it.
+
+    Without the address the script, opened at ``/trace``, looks for the server below ``/trace``
+    first, which costs a second and leaves errors in the console. A page whose login has ended,
+    here or in another tab, is loaded anew: that leads to the form.
     """
     page = (Path(st.__file__).parent / "static" / "index.html").read_text(encoding="utf-8")
-    return HTMLResponse(
-        page.replace("<head>", f"<head>{_TOLD}", 1), headers={"cache-control": "no-cache"}
-    )
+    page = page.replace("<head>", f"<head>{_TOLD}", 1).replace("</head>", f"{told}</head>", 1)
+
+    def answer(request: Request) -> HTMLResponse:
+        if is_asked:
+            # Not at import: it pulls in Streamlit's caches, which warn before the server runs.
+            from longpole_dashboard import ahead
+
+            ahead.begin(request.path_params.get("name", ""), request.url.query)
+        return HTMLResponse(page, headers={"cache-control": "no-cache"})
+
+    return answer
 
 
 def home(request: Request) -> RedirectResponse:
@@ -178,14 +189,17 @@ def app(front: Front, logins: Logins | None = None, provider: Provider | None = 
         logins: those who may log in, where somebody has to.
         provider: who says who they are, where that is OpenID Connect.
     """
+    files = assets.warmed(assets.static())
+    # Where people log in, what is asked depends on who does.
+    page = index(assets.head(files), is_asked=logins is None)
     return st.App(
         SCRIPT,
-        routes=[Route("/", index), Route("/overview", home), Route("/{name:page}", index)],
+        routes=[Route("/", page), Route("/overview", home), Route("/{name:page}", page)],
         on_script_error=on_script_error,
         middleware=[
             Middleware(SecurityHeaders),
             Middleware(Gate, front=front, logins=logins, provider=provider),
-            # Streamlit leaves its own scripts uncompressed; they are most of the first load.
+            Middleware(assets.Assets, static=files),
             Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5),
         ],
     )

@@ -36,6 +36,12 @@ def test_a_stretch_without_traces_is_not_drawn() -> None:
     assert figure.layout.xaxis.title.text.endswith("Europe/Berlin")
 
 
+def test_a_lone_label_stands_below_the_bar_not_on_the_edge() -> None:
+    axis = stage_area([Bin(T0, 1, {"tool": 5.0})], 1, UTC_CLOCK).layout.xaxis
+    assert axis.tickvals == ("2026-09-14 13:30:00.500000",)
+    assert axis.ticktext[0].startswith("13:30:00")
+
+
 def test_no_bins_give_an_empty_figure() -> None:
     assert len(stage_area([], 60, UTC_CLOCK).data) == 0
 

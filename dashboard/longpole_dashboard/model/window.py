@@ -158,9 +158,9 @@ def bounds(reader: Reader) -> Bounds:
     ).to_pylist()[0]
     if not row["n"]:
         return Bounds(None, None, 0, ())
-    uncounted_ns = _uncounted_ns(row["newest_ns"], reader) if row["n"] > _MANY else None
+    counted = _counted(row["newest_ns"], reader) if row["n"] > _MANY else None
     names = {
-        (view, column): _names(reader, view, column, uncounted_ns)
+        (view, column): _names(reader, view, column, counted)
         for view, column in (
             *(("traces", "route"), ("calls", "request_model")),
             *(("traces", "prompt_version"), ("traces", "route_version")),
@@ -169,29 +169,44 @@ def bounds(reader: Reader) -> Bounds:
     return Bounds(row["first_ns"], row["last_ns"], row["n"], *names.values())
 
 
-_IS_COUNTED: Final = """
-SELECT (SELECT coalesce(sum(num), 0) FROM stage_hours WHERE stage IS NULL AND start_ns < $since)
-     = (SELECT count(*) FROM traces WHERE start_ns < $since) AS is_counted
+class _Counted(NamedTuple):
+    """What is counted by the hour: names, and since when some workflows perhaps are not."""
+
+    since_ns: int
+    names: dict[str, list[str]]
+
+
+_COUNTED: Final = """
+SELECT coalesce(sum(num) FILTER (start_ns < $since), 0)
+         = (SELECT count(*) FROM traces WHERE start_ns < $since) AS is_counted,
+       list(DISTINCT route) AS route, list(DISTINCT prompt_version) AS prompt_version
+FROM stage_hours WHERE stage IS NULL
 """
+"""A row without a stage counts all workflows of its hour and slice."""
 
 
-def _uncounted_ns(newest_ns: int, reader: Reader) -> int | None:
-    """Since when workflows are perhaps not counted by the hour; ``None`` if some older are not."""
+def _counted(newest_ns: int, reader: Reader) -> _Counted | None:
+    """What is counted by the hour; ``None`` if some workflows from before are not."""
     since_ns = newest_ns // HOUR_NS * HOUR_NS - HOUR_NS
-    is_counted = reader.sql(_IS_COUNTED, {"since": since_ns})["is_counted"][0].as_py()
-    return since_ns if is_counted else None
+    row = reader.sql(_COUNTED, {"since": since_ns}).to_pylist()[0]
+    if not row.pop("is_counted"):
+        return None
+    return _Counted(since_ns, {name: found or [] for name, found in row.items()})
 
 
-def _names(reader: Reader, view: str, column: str, uncounted_ns: int | None) -> tuple[str, ...]:
+def _names(reader: Reader, view: str, column: str, counted: _Counted | None) -> tuple[str, ...]:
     """The values of a column; of a large store from what is counted, and what is not yet."""
-    counted = {"route": "stage_hours", "prompt_version": "stage_hours", "request_model": "hours"}
     source, given = f"SELECT {column} FROM {view}", dict[str, Value]()  # noqa: S608 - ours
-    if uncounted_ns is not None and column in counted:
-        recent = f"{source} WHERE start_ns >= $since"
-        source = f"SELECT DISTINCT {column} FROM {counted[column]} UNION ALL {recent}"  # noqa: S608
-        given["since"] = uncounted_ns
+    known: list[str] = []
+    if counted is not None and column in ("request_model", *counted.names):
+        known = counted.names.get(column, [])
+        given["since"] = counted.since_ns
+        source += " WHERE start_ns >= $since"
+        if column == "request_model":
+            source = f"SELECT DISTINCT {column} FROM hours UNION ALL {source}"  # noqa: S608
     query = (
         f"SELECT {column} AS name FROM ({source}) WHERE coalesce({column}, '') <> '' "  # noqa: S608 - ours
         "GROUP BY 1 ORDER BY 1 LIMIT $most"
     )
-    return tuple(reader.sql(query, {**given, "most": MAX_NAMES}).column("name").to_pylist())
+    found = reader.sql(query, {**given, "most": MAX_NAMES}).column("name").to_pylist()
+    return tuple(sorted({*filter(None, known), *found})[:MAX_NAMES])

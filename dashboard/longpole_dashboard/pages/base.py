@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from longpole_dashboard.model.window import Bounds
+from longpole_dashboard.model.window import Bounds, Filters
 from longpole_dashboard.widgets import Selection
 
 
@@ -11,12 +12,17 @@ def _always() -> bool:
     return True
 
 
+Begin = Callable[..., Callable[[], Any]]
+"""``data.begin``: asks a question, and gives what waits for its answer."""
+
+
 @dataclass(frozen=True)
 class Page:
     """A member of the family of pages; its file's name is its address.
 
     ``draw`` gets what the filter bar says and what the store holds; ``is_shown`` says whether the
-    page is in the menu; at its address it is in any case.
+    page is in the menu; at its address it is in any case. ``ahead`` asks what ``draw`` will need,
+    before there is a browser to draw in; ``None`` asks nothing.
     """
 
     title: str
@@ -24,3 +30,4 @@ class Page:
     order: int
     draw: Callable[[Selection, Bounds], None]
     is_shown: Callable[[], bool] = _always
+    ahead: Callable[[Filters, Begin], object] | None = None

@@ -60,14 +60,16 @@ def _content(selected: Selection) -> None:
         return
     widgets.window_line(heat.filters, heat.num, data.bounds(), selected)
     box = _box(heat)
-    _map(heat, box, selected)
     if box is None:
+        _map(heat, box, selected)
         widgets.note(
             f"Only {text.counted(heat.num, 'workflow')} here: too few to tell slow ones from "
             "others. Draw a box on the map to list what is in it."
         )
         return
-    picked = data.ask(explore.picked, heat.filters, metric, box)
+    inside = data.begin(explore.picked, heat.filters, metric, box)
+    _map(heat, box, selected)
+    picked = inside()
     _selection(heat, box, picked, selected)
     st.subheader("Workflows in the selection, slowest first")
     opened = _exemplars(picked.exemplars, heat, selected)

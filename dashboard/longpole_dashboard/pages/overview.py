@@ -1,6 +1,7 @@
 """Overview: is it slow, where does the time go, which traces to open."""
 
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
 from urllib.parse import quote, urlencode
 
 import streamlit as st
@@ -14,6 +15,7 @@ from longpole_dashboard.model.budgets import Budget, budgets
 from longpole_dashboard.model.cards import Tone
 from longpole_dashboard.model.heatmap import METRICS
 from longpole_dashboard.model.overview import (
+    Binned,
     Overview,
     Slice,
     SlowTrace,
@@ -27,7 +29,7 @@ from longpole_dashboard.model.selection import spelled as spelled_match
 from longpole_dashboard.model.verdict import MAX_TRACES, Verdict, verdicts
 from longpole_dashboard.model.window import Bounds, Filters, Match
 from longpole_dashboard.pages import start
-from longpole_dashboard.pages.base import Page
+from longpole_dashboard.pages.base import Begin, Page
 from longpole_dashboard.theme import look
 from longpole_dashboard.widgets import Selection
 
@@ -47,9 +49,29 @@ def draw(selected: Selection, held: Bounds) -> None:
     st.fragment(_content, run_every=selected.refresh_s)(selected)
 
 
+class _Asked(NamedTuple):
+    """What the page begins with, and what waits for the rest of it."""
+
+    shown: Overview
+    verdicts: Callable[[], tuple[Verdict, ...]]
+    bins: Callable[[], Binned]
+    slowest: Callable[[], tuple[SlowTrace, ...]]
+
+
+def _ask(filters: Filters, begin: Begin) -> _Asked:
+    """Ask all there is to ask, side by side; waits for the first answer alone."""
+    first = begin(overview, filters)
+    promised = objective.of_findings(objective.objectives())
+    others = begin(verdicts, filters, promised), begin(slowest, filters)
+    shown = first()
+    bins = begin(stage_bins, filters, shown.bin_s, shown.num_traces)
+    return _Asked(shown, others[0], bins, others[1])
+
+
 def _content(selected: Selection) -> None:
     filters = data.filters(selected)
-    shown = data.ask(overview, filters)
+    asked = _ask(filters, data.begin)
+    shown = asked.shown
     held = data.bounds()
     widgets.window_line(shown.filters, shown.num_traces, held, selected)
     if not shown.num_traces:
@@ -73,17 +95,16 @@ def _content(selected: Selection) -> None:
     where = data.ask(explore.where_of, filters.where)
     widgets.reproduce(command(shown.filters, where))
     with top.container():
-        _verdicts(filters, shown, selected)
-    _stages(filters, shown, selected)
+        _verdicts(asked.verdicts(), shown, selected)
+    _stages(asked.bins(), shown, selected)
     st.subheader("Slowest workflows")
-    trace_id = _slowest(data.ask(slowest, filters), selected)
+    trace_id = _slowest(asked.slowest(), selected)
     if trace_id is not None:
         widgets.go("trace", trace=trace_id)
 
 
-def _verdicts(filters: Filters, shown: Overview, selected: Selection) -> None:
-    promised = objective.of_findings(objective.objectives())
-    for number, found in enumerate(data.ask(verdicts, filters, promised)):
+def _verdicts(told: tuple[Verdict, ...], shown: Overview, selected: Selection) -> None:
+    for number, found in enumerate(told):
         _verdict(number, found, selected)
     if shown.num_traces > MAX_TRACES:
         widgets.muted(
@@ -92,9 +113,8 @@ def _verdicts(filters: Filters, shown: Overview, selected: Selection) -> None:
         )
 
 
-def _stages(filters: Filters, shown: Overview, selected: Selection) -> None:
+def _stages(found: Binned, shown: Overview, selected: Selection) -> None:
     st.subheader("Where the time goes: mean ms on the critical path, by stage")
-    found = data.ask(stage_bins, filters, shown.bin_s, shown.num_traces)
     st.plotly_chart(
         figures.stage_area(found.bins, shown.bin_s, selected.clock),
         key="stages",
@@ -288,4 +308,4 @@ def _slow_cells(t: SlowTrace, longest_ms: float, selected: Selection) -> tuple[C
     )
 
 
-PAGE = Page("Overview", ":material/speed:", 10, draw)
+PAGE = Page("Overview", ":material/speed:", 10, draw, ahead=_ask)
