@@ -84,7 +84,7 @@ class DuckStore:
         self._is_closed = False
         self._write_lock = RLock()
         self._untold: list[pa.Table] = []  # stored, but by a call that failed later
-        self._readers = Readers(self._limits.timeout_s, 2 * self._limits.threads)
+        self._readers = Readers(self._limits.timeout_s, 2 * self._limits.threads)  # one a core
         self._lock = None if folder is None else hold(folder, is_read_only=is_read_only)
         self._connection = connect(folder, self._limits, self.price)
         try:
