@@ -86,7 +86,8 @@ class EngineConfig:
     """Sizes and policies of one engine.
 
     ``max_step_tokens`` is the budget of one step: decoding rows take one each, pieces of prompts
-    the rest; with ``is_chunked`` off a prompt runs whole whatever its length. ``kv_pages`` 0 means
+    the rest, and far into a long prompt a token counts for more; with ``is_chunked`` off a prompt
+    runs whole whatever its length. ``kv_pages`` 0 means
     room for every sequence at full length and for the prefix cache. ``deadline_s`` 0 means none.
 
     At most ``num_drafts`` tokens are drafted a step, fewer where they do not pay, unless
@@ -111,7 +112,7 @@ class EngineConfig:
     eviction: Eviction = Eviction.SESSION
     max_num_seqs: int = 8
     max_model_tokens: int = 4096
-    max_step_tokens: int = 160
+    max_step_tokens: int = 256
     is_chunked: bool = True
     max_queue: int = 64
     deadline_s: int = 0

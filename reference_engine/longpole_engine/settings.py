@@ -15,7 +15,7 @@ DEFAULTS: dict[str, Scalar | None] = {
     "eviction": "session",
     "max_num_seqs": 8,
     "max_model_tokens": 4096,
-    "max_step_tokens": 160,
+    "max_step_tokens": 256,
     "chunked_prefill": True,
     "max_queue": 64,
     "deadline_s": 0,

@@ -14,6 +14,7 @@ from longpole_engine.kv.pool import num_pages
 from longpole_engine.scheduler import sim
 from longpole_engine.scheduler.core import (
     ALONE_FACTOR,
+    FAR_TOKENS,
     Limits,
     Piece,
     Running,
@@ -76,6 +77,20 @@ def test_without_chunks_a_prompt_runs_whole_beside_the_decoding_rows() -> None:
         )
     )
     assert (step.prefill, step.decode) == ((Piece("b", 500),), (Piece("a", 1),))
+
+
+def test_far_into_a_prompt_a_step_takes_fewer_tokens_while_streams_would_feel_it() -> None:
+    limits = LIMITS._replace(max_step_tokens=201)
+    stream = running("a", 20, 19)
+
+    def piece(start: int, *beside: Running) -> int:
+        at_work = [running("b", start + 1000, start)._replace(is_prompt=True), *beside]
+        (found,) = plan(state((), at_work, num_available=1000, limits=limits)).prefill
+        return found.num_tokens
+
+    # 200 are left: 191 * (1 + 191 / 4096) = 199.9 and 99 * (2 + 99 / 4096) = 200.4
+    assert [piece(0, stream), piece(FAR_TOKENS, stream)] == [191, 99]
+    assert piece(FAR_TOKENS) == ALONE_FACTOR * 201
 
 
 def test_cached_tokens_are_not_computed() -> None:
