@@ -1,11 +1,11 @@
 """What the next step does: a pure function of what waits and what runs.
 
 One budget of tokens a step, larger while nobody decodes; beside streams a prompt's token counts
-for more the further it is in, so that all steps take about as long. Every running sequence that has its
-prompt behind it takes one for its next token, and some for drafts; pieces of prompts share what is
-left, those that run first, then those that wait, in the policy's order. Memory is planned in whole
-pages: when the decoding rows do not fit, the sequence whose turn is last is put back in line until
-they do. The one whose turn is first is never put back, so the engine always moves on.
+for more the further it is in, so that all steps take about as long. Every running sequence that
+has its prompt behind it takes one for its next token, and some for drafts; pieces of prompts share
+what is left, those that run first, then those that wait, in the policy's order. Memory is planned
+in whole pages: when the decoding rows do not fit, the sequence whose turn is last is put back in
+line until they do. The one whose turn is first is never put back, so the engine always moves on.
 """
 
 import math
@@ -201,7 +201,7 @@ class _Planner:
         return room - seq.num_computed
 
     def _piece(self, start: int, left: int) -> int:
-        """Tokens of a prompt from ``start`` on: as many as the budget has room for, at least one."""
+        """Tokens of a prompt from ``start`` on for which the budget has room, at least one."""
         if self._budget <= 0:
             return 0
         if not self._limits.is_chunked:
