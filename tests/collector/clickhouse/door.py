@@ -72,7 +72,8 @@ def serving(folder: str | None = None, port: int = 0) -> Iterator[Door]:
             else:
                 try:
                     with lock:
-                        self.answer(200, run(query, body if "query" in given else b"", given))
+                        found = run(query, body if "query" in given else b"", given)
+                    self.answer(200, found)
                 except ClickHouseError as error:
                     self.answer(500, str(error).encode())
 

@@ -94,17 +94,31 @@ class Derived:
             if table == "call_rows":
                 new = _with_answers(store, new)
             self._insert(table, new, self._version)
-            self._sweep(table, where, {})
+            oldest, newest = self._versions(table, where)
+            if oldest < self._version:
+                self._sweep(table, where, {})
+        if newest > self._version:
+            self._make_way(where, since_ns, until_ns)
+
+    def _versions(self, table: str, where: str) -> tuple[int, int]:
+        """The least and the greatest version of some traces' rows, replaced ones too."""
+        found = self._client.ask(
+            f"SELECT min(version) AS oldest, max(version) AS newest FROM {table} WHERE {where}",  # noqa: S608
+            LONG,
+        ).to_pylist()[0]
+        return found["oldest"] or self._version, found["newest"] or self._version
+
+    def _make_way(self, where: str, since_ns: int, until_ns: int) -> None:
+        """Take away the rows of traces that somebody else has written in a newer version."""
         newer = self._client.ask(
             "SELECT trace_id, max(version) AS newest FROM trace_rows "  # noqa: S608
             f"WHERE {where} AND version > {self._version} GROUP BY trace_id",
             LONG,
         ).to_pydict()
-        if newer["trace_id"]:
-            newest = dict(zip(newer["trace_id"], newer["newest"], strict=True))
-            where = of_traces(sorted(newest), since_ns, until_ns)
-            for table in TABLES:
-                self._sweep(table, where, newest)
+        newest = dict(zip(newer["trace_id"], newer["newest"], strict=True))
+        where = of_traces(sorted(newest), since_ns, until_ns)
+        for table in TABLES:
+            self._sweep(table, where, newest)
 
     def _sweep(self, table: str, where: str, newest: Mapping[str, int]) -> None:
         """Take away the rows of some traces that are of an older version than the newest."""
