@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from longpole.errors import BadInput, UsageError
+from longpole.errors import UsageError
 from longpole_analytics.loading import Source, source_options, window, window_options
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from longpole_analytics.compare_loading import Part
     from longpole_analytics.prices import Prices
     from longpole_analytics.scorecard.card import Card
 
 EXIT_CODES: Final = {"better": 0, "equivalent": 0, "worse": 3, "inconclusive": 4}
-_FILE: Final = re.compile(r"[^'\"=<>]+\.(parquet|csv|jsonl?|pb|gz|zst)", re.IGNORECASE)
 _TARGET: Final = re.compile(r"(?:p(?P<q>\d+(?:\.\d+)?)[: ])?(?P<name>\w+)")
 
 
@@ -113,10 +113,6 @@ def compare(
 
 
 # --- sides --------------------------------------------------------------------------------------
-Part = tuple[Source, str | None, tuple[int | None, int | None] | None]
-"""Where, which condition, and which time range of its own."""
-
-
 def _sides(
     asked: tuple[str, ...], baseline: str | None, current: str | None, source: Source, now_ns: int
 ) -> tuple[tuple[str, str], tuple[Part, Part]]:
@@ -132,33 +128,10 @@ def _sides(
             "name two populations, as: longpole compare base.parquet cand.parquet, or "
             "longpole compare \"prompt_version='v1'\" \"prompt_version='v2'\" --db FOLDER"
         )
-    parts = tuple(_part(word, source, now_ns) for word in asked)
-    return (asked[0], asked[1]), (parts[0], parts[1])
+    from longpole_analytics.compare_loading import part_of
 
-
-def _part(word: str, source: Source, now_ns: int) -> Part:
-    """What a word means: a place, a time range, or a condition."""
-    if re.match(r"https?://", word):
-        return replace(source, url=word, db=None, files=()), None, None
-    path = Path(word)
-    try:
-        is_file, is_folder = path.is_file(), path.is_dir()
-    except (OSError, ValueError):
-        is_file = is_folder = False
-    if is_file:
-        return Source(files=(path,)), None, None
-    if is_folder:
-        return replace(source, db=path, url=None, files=()), None, None
-    if _FILE.fullmatch(word):
-        raise BadInput(f"{word}: no such file")
-    if ".." in word and not re.search(r"['\"=<>]", word):
-        begin, _, end = word.partition("..")
-        since_ns = window(begin.strip(), None, now_ns)[0] if begin.strip() else None
-        until_ns = window(end.strip(), None, now_ns)[0] if end.strip() else None
-        if since_ns is not None and until_ns is not None and since_ns >= until_ns:
-            raise UsageError(f"time range '{word}' ends before it begins")
-        return source, None, (since_ns, until_ns)
-    return source, word, None
+    base, cand = (part_of(word, source, now_ns) for word in asked)
+    return (asked[0], asked[1]), (base, cand)
 
 
 def _load(

@@ -8,11 +8,13 @@ candidate can be named by any attribute.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from longpole.errors import BadInput
+from longpole.errors import BadInput, UsageError
 from longpole.vocab import keys
 from longpole_analytics.cost import priced
 from longpole_analytics.loading import (
@@ -22,6 +24,7 @@ from longpole_analytics.loading import (
     opened,
     select,
     view_rows,
+    window,
 )
 from longpole_analytics.requests import from_flat, from_views
 
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
     from longpole_analytics.prices import Prices
     from longpole_collector.stores.base import Reader, Value
 
+Part = tuple[Source, str | None, tuple[int | None, int | None] | None]
+"""Where, which condition, and which time range of its own."""
+_FILE: Final = re.compile(r"[^'\"=<>]+\.(parquet|csv|jsonl?|pb|gz|zst)", re.IGNORECASE)
 _NUMBERS: Final = (
     "cost_usd",
     "quality",
@@ -50,6 +56,41 @@ _SHORT: Final = {
     keys.ROUTE_CHOSEN: "route_chosen",
     keys.ROUTE_POLICY_VERSION: "policy_version",
 }
+
+
+def part_of(word: str, source: Source, now_ns: int) -> Part:
+    """What a word means: a place, a time range, or a condition.
+
+    Args:
+        word: a file, a folder, an address, a range as ``14d..7d``, or SQL.
+        source: where what the word does not say is read.
+        now_ns: what a range counts from, Unix epoch nanoseconds.
+
+    Raises:
+        BadInput: a file that is not there.
+        UsageError: a range that ends before it begins, or no time.
+    """
+    if re.match(r"https?://", word):
+        return replace(source, url=word, db=None, files=()), None, None
+    path = Path(word)
+    try:
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except (OSError, ValueError):
+        is_file = is_folder = False
+    if is_file:
+        return Source(files=(path,)), None, None
+    if is_folder:
+        return replace(source, db=path, url=None, files=()), None, None
+    if _FILE.fullmatch(word):
+        raise BadInput(f"{word}: no such file")
+    if ".." in word and not re.search(r"['\"=<>]", word):
+        begin, _, end = word.partition("..")
+        since_ns = window(begin.strip(), None, now_ns)[0] if begin.strip() else None
+        until_ns = window(end.strip(), None, now_ns)[0] if end.strip() else None
+        if since_ns is not None and until_ns is not None and since_ns >= until_ns:
+            raise UsageError(f"time range '{word}' ends before it begins")
+        return source, None, (since_ns, until_ns)
+    return source, word, None
 
 
 def load_compared(

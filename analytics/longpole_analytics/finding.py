@@ -112,13 +112,42 @@ def find(
     Raises:
         BadInput: there is no such metric.
     """
+    return find_among(
+        from_views(traces, stages, calls),
+        calls,
+        objective_ms=objective_ms,
+        metric=metric,
+        dimensions=dimensions,
+    )
+
+
+def find_among(
+    requests: pl.DataFrame,
+    calls: pl.DataFrame,
+    *,
+    objective_ms: float | None = None,
+    metric: str = "ttft_ms",
+    dimensions: Sequence[str] = DIMENSIONS,
+) -> Finding | None:
+    """As :func:`find`, of workflows whose table is made already.
+
+    Args:
+        requests: rows of a table of ``longpole_analytics.requests``.
+        calls: rows of the view ``calls``, those of the workflows among them.
+        objective_ms: see :func:`find`, as what follows.
+        metric: likewise.
+        dimensions: likewise.
+
+    Raises:
+        BadInput: there is no such metric.
+    """
     column = ALIASES.get(metric, metric)
     if column not in TIMES:
         raise BadInput(f"no metric '{metric}': use {', '.join(TIMES)}")
-    route = _worst_route(from_views(traces, stages, calls), column, objective_ms)
+    route = _worst_route(requests, column, objective_ms)
     if route is None:
         return None
-    requests, above = route.found.requests, account(route.found)
+    known, above = route.found.requests, account(route.found)
     found = causes_of(route.found, above, dimensions=dimensions)
     cause = found.causes[0] if found.causes else None
     where = cause.where if cause else {}
@@ -126,12 +155,12 @@ def find(
     stage, share, exemplars = _long_pole(route.found, above, cause)
     why, do = reasons(inside, rest, calls, stage, where)
     return Finding(
-        route=requests["route"][0],
+        route=known["route"][0],
         metric=metric,
         quantile=route.level,
         value_ms=quantile(route.found.values.tolist(), route.level) or 0.0,
         objective_ms=objective_ms,
-        num_traces=requests.height,
+        num_traces=known.height,
         num_slow=route.found.num_slow,
         stage=stage,
         share_of_excess=share,

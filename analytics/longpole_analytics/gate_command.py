@@ -104,9 +104,9 @@ def _data(
     asked: tuple[str | None, str | None],
 ) -> Loaded:
     from longpole.config import find_file, read_file
+    from longpole_analytics.alerts.settings import objectives_of
     from longpole_analytics.gates.data import Loaded
     from longpole_analytics.price_overrides import configured_prices
-    from longpole_analytics.report.settings import objectives_of
 
     now_ns = time.time_ns()
     since, at = asked

@@ -67,7 +67,7 @@ def report(
     from longpole_analytics.report.settings import load_setup, zone_of
     from longpole_analytics.report.weeks import zone
     from longpole_analytics.requests import ALIASES
-    from longpole_analytics.top_command import _slow
+    from longpole_analytics.top import slow_of
 
     path = config or find_file()
     wanted = _forms(forms, as_json, out)
@@ -77,7 +77,7 @@ def report(
         load_setup(path, project or "default", _options(source)),
         config=None if config is None else str(config),
         where=where,
-        slow=_slow(slow),
+        slow=slow_of(slow),
         metric=ALIASES.get(metric, metric),
     )
     document = made(source, setup, window)

@@ -1,5 +1,6 @@
 """The ranked causes of a population: by route or another dimension, with coverage and changes."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -18,6 +19,7 @@ ROUTE: Final = "route"
 MAX_GROUPS: Final = 100
 """Groups of ``by`` that are looked at, those with most requests."""
 METRICS: Final = (*TIMES, *STAGE_TIMES)
+_QUANTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
 
 
 class Slow(NamedTuple):
@@ -145,6 +147,24 @@ def document(found: Top) -> dict[str, Any]:
         },
         "changes": [_change(change) for change in found.changes],
     }
+
+
+def slow_of(text: str) -> Slow:
+    """What an option says: a quantile as ``p95``, or milliseconds as ``1500``.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    quantile = _QUANTILE.fullmatch(text)
+    if quantile and float(quantile[1]) > 0:
+        return Slow(float(quantile[1]) / 100)
+    try:
+        objective_ms = float(text.removesuffix("ms"))
+    except ValueError:
+        objective_ms = -1.0
+    if not 0 <= objective_ms < float("inf"):
+        raise UsageError(f"--slow '{text}': write a quantile as p95, or milliseconds as 1500")
+    return Slow(objective_ms=objective_ms)
 
 
 def slow_text(slow: Slow) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from longpole.errors import NotEnoughData, UsageError
+from longpole.errors import NotEnoughData
 from longpole_analytics.loading import (
     Source,
     load_requests,
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
 
     from longpole_analytics.changes import Change
     from longpole_analytics.prepare import Overhang
-    from longpole_analytics.top import Slow, Top
+    from longpole_analytics.top import Top
 
-_QUANTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
 PIPED_WIDTH: Final = 160
 MAX_SHOWN: Final = 10
 """Causes, changes and reasons in the text; the document has all."""
@@ -76,7 +74,7 @@ def top(
     from longpole_analytics.changes import ChangeRules
     from longpole_analytics.requests import ALIASES
     from longpole_analytics.thresholds import configured
-    from longpole_analytics.top import document
+    from longpole_analytics.top import document, slow_of
     from longpole_analytics.top import top as find
 
     since_ns, until_ns = window(since, at, time.time_ns())
@@ -89,7 +87,7 @@ def top(
             overhang=overhang,
         ),
         ALIASES.get(metric, metric),
-        slow=_slow(slow),
+        slow=slow_of(slow),
         by=[name.strip() for name in by.split(",")] if by else [],
         cause_rules=configured(CauseRules(), "causes"),
         change_rules=configured(ChangeRules(), "changes"),
@@ -103,21 +101,6 @@ def top(
         _print(Console(highlight=False, width=PIPED_WIDTH if is_piped else None), found)
     if not found.is_examined:
         raise NotEnoughData(f"nothing to rank: {found.reason}")
-
-
-def _slow(text: str) -> Slow:
-    from longpole_analytics.top import Slow
-
-    quantile = _QUANTILE.fullmatch(text)
-    if quantile and float(quantile[1]) > 0:
-        return Slow(float(quantile[1]) / 100)
-    try:
-        objective_ms = float(text.removesuffix("ms"))
-    except ValueError:
-        objective_ms = -1.0
-    if not 0 <= objective_ms < float("inf"):
-        raise UsageError(f"--slow '{text}': write a quantile as p95, or milliseconds as 1500")
-    return Slow(objective_ms=objective_ms)
 
 
 def _print(console: Console, found: Top) -> None:

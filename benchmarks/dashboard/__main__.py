@@ -24,6 +24,7 @@ BARS = {
     "wire": "wire",
     "memory": "memory",
     "clicks": "clicks",
+    "pages": "pages",
 }
 """Function -> the module it lies in."""
 

@@ -51,8 +51,9 @@ class Bench:
 
     @contextmanager
     def large(self) -> Iterator[Served]:
-        """The dashboard on ten days of calls."""
+        """The dashboard on ten days of calls, with nothing left to roll up."""
         with dashboard(self._large) as served:
+            served.collector.wait_settled()
             yield served
 
     @contextmanager

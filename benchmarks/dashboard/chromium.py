@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -43,9 +44,11 @@ def running() -> Iterator[Browser]:
 
 
 @contextmanager
-def window(browser: Browser) -> Iterator[Page]:
+def window(
+    browser: Browser, width: int = 1_280, scheme: Literal["light", "dark"] = "light"
+) -> Iterator[Page]:
     """A page of a fresh profile: nothing is in its cache."""
-    context = browser.new_context(viewport={"width": 1_280, "height": 900})
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     context.set_default_timeout(_TIMEOUT_MS)
     yield context.new_page()
     context.close()

@@ -30,7 +30,7 @@ class LogFull(Full):
 
 
 class Budget:
-    """Bytes taken and not yet stored, under a limit."""
+    """Bytes taken and not yet stored, or sent, under a limit."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -47,7 +47,7 @@ class Budget:
         with self._lock:
             if self._used_bytes + num_bytes > self._limit_bytes:
                 self._refused_s = monotonic()
-                raise Full(f"more than {self._limit_bytes} bytes wait to be stored: try again")
+                raise Full(f"more than {self._limit_bytes} bytes wait already: try again")
             self._used_bytes += num_bytes
 
     def give(self, num_bytes: int) -> None:

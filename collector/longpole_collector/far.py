@@ -8,9 +8,7 @@ never a span.
 
 import secrets
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -69,20 +67,11 @@ class FarWriter(Putter):
         return super().read(received)
 
     def write(
-        self,
-        rows: pa.Table,
-        stored: Position | None = None,
-        full: Full | None = None,
-        *,
-        is_again: bool = False,
+        self, rows: pa.Table, stored: Position | None = None, full: Full | None = None
     ) -> int:
         """Insert rows; returns how many were taken, which may have been there before.
 
-        Args:
-            rows: columns of the span table.
-            stored: place in the log that is reached with them.
-            full: never called: there is nothing to save.
-            is_again: never so: there is no save that fails.
+        ``full`` is never called: there is nothing to save.
 
         Raises:
             Unreachable: the store has not taken all; the same call again does no harm.
@@ -111,39 +100,9 @@ class FarWriter(Putter):
         """Whether more is stored than is written down."""
         return self._stored != self._saved
 
-    # --- what only a local store has to do ------------------------------------------------------
-    def alone(self) -> AbstractContextManager[None]:
-        """Nothing has to make room."""
-        return nullcontext()
-
-    def is_short(self, error: Exception) -> bool:
-        """Memory is the server's matter."""
-        return False
-
     def num_unsaved(self) -> int:
         """None: what is taken is stored."""
         return 0
-
-    def settle(
-        self, max_traces: int = 1000, *, everything: bool = False, for_s: float = inf
-    ) -> int:
-        """Others do: a thread, or workers."""
-        return 0
-
-    def num_dirty(self) -> int:
-        """Not known here."""
-        return 0
-
-    def is_behind(self) -> bool:
-        """Not known here."""
-        return False
-
-    def waits_s(self) -> float:
-        """Not known here."""
-        return 0.0
-
-    def write_events(self, received: Sequence[Received]) -> None:
-        """Not kept; the door says so."""
 
     # --- inside ---------------------------------------------------------------------------------
     def _insert(self, rows: pa.Table, stored: Position | None, full: Full | None) -> pa.Table:

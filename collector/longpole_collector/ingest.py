@@ -16,12 +16,12 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from math import inf
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import duckdb
 import numpy as np
@@ -32,15 +32,13 @@ from longpole_collector.batch import Budget, GroupCommit, Item
 from longpole_collector.decode import Compression, Format, Received, check, inflate
 from longpole_collector.decode.logs import parse_logs
 from longpole_collector.pressure import Pressure
+from longpole_collector.putting import Putter
 from longpole_collector.replay import Lost, replay
 from longpole_collector.signals import Receipt
 from longpole_collector.stores.guard import first_line
 from longpole_collector.waiting import BATCH_SPANS, Waiting, segment_bytes
 from longpole_collector.wal import Frame, Position, Signal, Wal
 from longpole_collector.writer import Writer
-
-if TYPE_CHECKING:
-    from longpole_collector.far import FarWriter
 
 WAL_FOLDER: Final = "wal"
 OUTBOX_FOLDER: Final = "outbox"
@@ -88,7 +86,7 @@ class Ingest:
     def __init__(
         self,
         folder: Path,
-        writer: "Writer | FarWriter",
+        writer: Putter,
         *,
         max_body_bytes: int,
         budget: Budget,
@@ -106,17 +104,17 @@ class Ingest:
         self.health = writer.health
         self.budget = budget
         self._writer = writer
+        self._local = writer if isinstance(writer, Writer) else None  # joins events, rolls up
         self._max_body_bytes = max_body_bytes
         self._stored = writer.stored()
         self._is_changed = False
         self._saved_s = time.monotonic()
         self._folder = folder
         self._saved = self._stored
-        self._is_far = max_log_bytes is not None
-        self._is_whole = self._is_far
+        self._is_whole = self._local is None
         self._caught_up: Position | None = None
         self._is_stuck = False
-        log_folder = folder / (OUTBOX_FOLDER if self._is_far else WAL_FOLDER)
+        log_folder = folder / (WAL_FOLDER if self._local else OUTBOX_FOLDER)
         self._wal = Wal(log_folder, self._stored, segment_bytes(max_log_bytes))
         self._waiting = Waiting(self._wal, self._stored, budget, self.health, max_log_bytes)
         self._commits = GroupCommit(self._wal, self._deliver, self._forget)
@@ -135,7 +133,7 @@ class Ingest:
         A store that is far away need not work.
         """
         is_alive = self._thread.is_alive() and not self._is_closing
-        return self._is_ready.is_set() and is_alive and (self._is_far or not self._is_stuck)
+        return self._is_ready.is_set() and is_alive and not (self._local and self._is_stuck)
 
     def num_log_bytes(self) -> int:
         """Bytes of the log that are not known to be in the store."""
@@ -143,7 +141,7 @@ class Ingest:
 
     def start(self) -> None:
         """Start the ingest thread; it replays first, unless the store is far away."""
-        if self._is_far:
+        if self._local is None:
             self._is_ready.set()
         self._thread.start()
 
@@ -229,7 +227,7 @@ class Ingest:
         if signal is Signal.TRACES:
             return plain, Receipt._make(check(plain, form))
         logs = parse_logs(plain, form)
-        if self._is_far:
+        if self._local is None:
             return plain, Receipt(0, len(logs.events) + logs.num_dropped, _NO_EVENTS)
         return plain, Receipt(len(logs.events), logs.num_dropped, logs.reason)
 
@@ -274,37 +272,37 @@ class Ingest:
             _Stopped: the collector closes first.
         """
         wait_s = _RETRY_S
-        is_short = False
+        room: Callable[[], AbstractContextManager[None]] = nullcontext
         while True:
             try:
-                with self._writer.alone() if is_short else nullcontext():
-                    if not self._is_whole:
-                        self._catch_up()
+                with room():
+                    if self._local and not self._is_whole:
+                        self._catch_up(self._local)
                     result = step()
             except Exception as error:
                 if self._is_closing:
                     raise _Stopped from error
-                if not is_short and self._writer.is_short(error):
+                if self._local and room is nullcontext and self._local.is_short(error):
                     _log.warning("memory is short, queries make room: %s", first_line(error))
-                    is_short = True
+                    room = self._local.alone
                     continue
                 message = "the store fails, trying again (all is in the log): %s"
                 is_told = self._is_stuck or isinstance(error, Unreachable)
                 _log.error(message, error, exc_info=not is_told)
                 self._is_stuck = True
                 self._has_ended.wait(wait_s)
-                wait_s = min(2 * wait_s, _MAX_FAR_RETRY_S if self._is_far else _MAX_RETRY_S)
+                wait_s = min(2 * wait_s, _MAX_RETRY_S if self._local else _MAX_FAR_RETRY_S)
             else:
                 self._is_stuck = False
                 return result
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, writer: Writer) -> None:
         """Read from the log what the store has not, or has lost with a save that failed."""
         if self._is_ready.is_set():
             lost = Lost(self._caught_up or self._saved, self._stored, self._note_caught_up)
-            replay(self._wal, self._writer, lost)
+            replay(self._wal, writer, lost)
         else:
-            self._stored = self._saved = replay(self._wal, self._writer)
+            self._stored = self._saved = replay(self._wal, writer)
         self._is_whole = True
 
     def _note_caught_up(self, place: Position) -> None:
@@ -317,8 +315,8 @@ class Ingest:
         rows = self._insist(lambda: self._writer.read(traces))
 
         def write() -> None:
-            if logs:
-                self._writer.write_events(logs)
+            if self._local and logs:
+                self._local.write_events(logs)
             # full: it is the best time to save, unless a query is in the way
             full = partial(self._save, at_once=False)
             self._writer.write(rows, batch[-1].position, full)
@@ -335,17 +333,21 @@ class Ingest:
         """Roll up some of what is due; returns how many traces are left waiting.
 
         Under load spans come first, until too many traces wait or one has waited for long.
+        Traces of a store that is far away are rolled up elsewhere.
         """
+        writer = self._local
+        if writer is None:
+            return 0
         try:
             while True:
-                before = self._writer.num_dirty()
-                is_late = self._writer.is_behind() or self._writer.waits_s() > _PATIENCE_S
+                before = writer.num_dirty()
+                is_late = writer.is_behind() or writer.waits_s() > _PATIENCE_S
                 if self._pressure.is_high() and not (is_late or everything):
                     return before
                 num = _MANY_TRACES if is_late else _SETTLE_TRACES
                 since_s = time.thread_time()
                 for_s = _FAREWELL_S if everything else inf
-                waiting = self._roll_up(num, everything=everything, for_s=for_s)
+                waiting = writer.settle(num, everything=everything, for_s=for_s)
                 self._pressure.leave_out(time.thread_time() - since_s)
                 self._is_changed |= waiting != before
                 is_done = waiting in (0, before) or everything or not self._waiting.is_empty()
@@ -354,13 +356,6 @@ class Ingest:
         except duckdb.Error as error:  # the traces stay dirty, also over a restart
             _log.error("cannot store roll-ups: %s", error)
             return 1
-
-    def _roll_up(self, num: int, *, everything: bool, for_s: float) -> int:
-        try:
-            return self._writer.settle(num, everything=everything, for_s=for_s)
-        except duckdb.OutOfMemoryException:
-            with self._writer.alone():
-                return self._writer.settle(num, everything=everything, for_s=for_s)
 
     def _is_save_due(self) -> bool:
         """Whether what is not saved is old, or fills the memory."""

@@ -31,7 +31,10 @@ _log = logging.getLogger("longpole.collector.writer")
 
 
 class Putter(ABC):
-    """Reads bodies and puts their rows into a store."""
+    """Reads bodies and puts their rows into a store: all that the write path asks of every store.
+
+    What it asks of the local store besides, :class:`~longpole_collector.writer.Writer` has.
+    """
 
     bad_value: ClassVar[tuple[type[Exception], ...]]
     """What the store raises where a span may be to blame."""
@@ -51,6 +54,38 @@ class Putter(ABC):
         self.health.add("spans_stored", num=rows.num_rows)
         ended = pc.coalesce(rows["end_ns"], rows["start_ns"])
         self.health.add("spans_late", num=num_late(ended, rows["received_ns"]))
+
+    @abstractmethod
+    def write(
+        self, rows: pa.Table, stored: Position | None = None, full: Full | None = None
+    ) -> int:
+        """Store rows; returns how many were taken.
+
+        Args:
+            rows: columns of the span table.
+            stored: place in the log that is reached with them.
+            full: called where it is the best time to save, if there is one.
+        """
+
+    @abstractmethod
+    def stored(self) -> Position:
+        """How far the log is in the store."""
+
+    @abstractmethod
+    def num_unsaved(self) -> int:
+        """Spans that are stored, and lost if the process dies now."""
+
+    @abstractmethod
+    def is_heavy(self) -> bool:
+        """Whether it is time to save."""
+
+    @abstractmethod
+    def save(self, *, at_once: bool = True) -> None:
+        """Bring to disk what was stored: the log up to :meth:`stored` is no longer needed.
+
+        Args:
+            at_once: what is in the way is set aside.
+        """
 
     @abstractmethod
     def _insert(self, rows: pa.Table, stored: Position | None, full: Full | None) -> pa.Table:

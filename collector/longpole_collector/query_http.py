@@ -1,28 +1,27 @@
 """Runs readers' statements: bounded in number, answered as an Arrow stream or as JSON.
 
-A stream's first bytes are held back until they are many or all, so that most errors are still a
-clean refusal. An error after that breaks the connection off: the client sees an answer without
-an end, never a short one that looks whole.
+An Arrow stream is there to its end before any of it is sent, in memory or in a file: every error
+is a clean refusal, and a reader that fetches slowly keeps no other from the store. One that takes
+too long is broken off: it sees an answer without an end, never a short one that looks whole.
 """
 
 import asyncio
-import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
-from threading import get_native_id
+from contextlib import AbstractContextManager, closing, contextmanager
+from tempfile import SpooledTemporaryFile
+from threading import Lock, get_native_id
 from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from longpole.errors import LongpoleError
 from longpole_collector.asgi import Message, Receive, Scope, Send, to_json
-from longpole_collector.batch import Full
+from longpole_collector.batch import Budget, Full
 from longpole_collector.documents import query_document
 from longpole_collector.stores.base import Params, Stream, Value
 from longpole_collector.stores.remote import ARROW
@@ -31,7 +30,10 @@ _MAX_QUERIES: Final = 32
 _NUM_THREADS: Final = 2 * (os.cpu_count() or 2)
 _NICENESS: Final = 5
 """A query gets a third of the time that storing gets where both want a core."""
-_HELD_BACK_BYTES: Final = 4 << 20
+_PIECE_BYTES: Final = 4 << 20
+"""Sent at once; what an answer has beyond that lies in a file until it is sent."""
+_MAX_UNSENT_BYTES: Final = 1 << 30
+"""Of all answers together."""
 _T = TypeVar("_T")
 _log = logging.getLogger("longpole.collector.query")
 
@@ -66,6 +68,7 @@ class Queries:
         """``fetch_timeout_s`` bounds how long a reader may take to fetch its answer."""
         self._fetch_timeout_s = fetch_timeout_s
         self._threads = ThreadPoolExecutor(_NUM_THREADS, "longpole-query", _give_way)
+        self._unsent = Budget(_MAX_UNSENT_BYTES)
         self.num_running = 0
         """Statements that run, or whose answer is fetched, now."""
 
@@ -87,18 +90,24 @@ class Queries:
         """Send the answer as an Arrow IPC stream.
 
         Raises:
-            Full: too many statements run.
+            Full: too many statements run, or too much is still to be sent; nothing was sent then.
             LongpoleError: as the source's ``sql``; nothing was sent then.
         """
-        with self._place():
-            chunks = _ipc(source, query)
+        with self._place(), closing(_Answer(self._unsent)) as answer:
+            piece = await self._in_thread(lambda: answer.fetched(source, query))
+            deadline = asyncio.get_running_loop().time() + self._fetch_timeout_s
+            headers = [(b"content-type", ARROW.encode())]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
             try:
-                held = await self._in_thread(lambda: _hold_back(chunks))
-                headers = [(b"content-type", ARROW.encode())]
-                await send({"type": "http.response.start", "status": 200, "headers": headers})
-                await self._send_rest(held, chunks, send)
-            finally:
-                self._threads.submit(_close, chunks)
+                while piece:
+                    part: Message = {"type": "http.response.body", "body": piece, "more_body": True}
+                    async with asyncio.timeout_at(deadline):
+                        await send(part)
+                    piece = await asyncio.to_thread(answer.piece)  # whatever statements run
+            except TimeoutError:
+                _log.warning("an answer was broken off: its reader is too slow")
+                return  # no end was sent, so the server closes the connection
+            await send({"type": "http.response.body", "body": b""})
 
     async def in_thread(self, call: Callable[[], _T]) -> _T:
         """What ``call`` gives, run like a statement.
@@ -112,21 +121,6 @@ class Queries:
     def close(self) -> None:
         """End the threads once their statements have ended."""
         self._threads.shutdown()
-
-    async def _send_rest(self, held: bytes, chunks: Iterator[bytes], send: Send) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._fetch_timeout_s
-        chunk: bytes | None = held
-        try:
-            while chunk is not None:
-                piece: Message = {"type": "http.response.body", "body": chunk, "more_body": True}
-                async with asyncio.timeout_at(deadline):
-                    await send(piece)
-                chunk = await self._in_thread(lambda: next(chunks, None))
-        except (LongpoleError, TimeoutError) as error:
-            _log.warning("an answer was broken off: %s", error or "its reader is too slow")
-            return  # no end was sent, so the server closes the connection
-        await send({"type": "http.response.body", "body": b""})
 
     async def _in_thread(self, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
@@ -162,22 +156,45 @@ class ArrowResponse(Response):
         await self._queries.send_arrow(self._source, self._query, send)
 
 
-class _Sink(io.RawIOBase):
-    """A file that keeps what is written until it is taken."""
+class _Answer:
+    """A whole answer as an Arrow IPC stream, until it is sent."""
 
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+    def __init__(self, room: Budget) -> None:
+        self._room = room
+        self._num_bytes = 0
+        self._lock = Lock()
+        self._file = SpooledTemporaryFile(_PIECE_BYTES)  # noqa: SIM115 - closed with this
 
-    def writable(self) -> bool:
-        return True
+    def fetched(self, source: Source, query: Query) -> bytes:
+        """Fetch it; gives its first piece."""
+        try:
+            with (
+                source.stream(query.sql, query.params, query.timeout_s) as stream,
+                pa.ipc.new_stream(self._file, stream.schema) as writer,
+            ):
+                for batch in stream.batches:
+                    self._take(batch.nbytes)
+                    writer.write_batch(batch)
+        except OSError as error:
+            raise Full(f"no room for the answer ({error.strerror}): try again") from error
+        self._file.seek(0)
+        return self.piece()
 
-    def write(self, data: bytes) -> int:  # type: ignore[override]
-        self._pieces.append(bytes(data))
-        return len(data)
+    def piece(self) -> bytes:
+        """The next piece; empty at the end."""
+        return self._file.read(_PIECE_BYTES)
 
-    def take(self) -> bytes:
-        pieces, self._pieces = self._pieces, []
-        return b"".join(pieces)
+    def close(self) -> None:
+        """Let go of it, even while it is fetched: that fails then."""
+        with self._lock:
+            self._file.close()
+            self._room.give(self._num_bytes)
+
+    def _take(self, num_bytes: int) -> None:
+        with self._lock:
+            if not self._file.closed:
+                self._room.take(num_bytes)
+                self._num_bytes += num_bytes
 
 
 def _give_way() -> None:
@@ -186,28 +203,3 @@ def _give_way() -> None:
         os.setpriority(
             os.PRIO_PROCESS, get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS
         )
-
-
-def _ipc(source: Source, query: Query) -> Generator[bytes, None, None]:
-    sink = _Sink()
-    with source.stream(query.sql, query.params, query.timeout_s) as stream:
-        writer = pa.ipc.new_stream(sink, stream.schema)
-        for batch in stream.batches:
-            writer.write_batch(batch)
-            yield sink.take()
-        writer.close()
-    yield sink.take()
-
-
-def _hold_back(chunks: Iterator[bytes]) -> bytes:
-    held: list[bytes] = []
-    for chunk in chunks:
-        held.append(chunk)
-        if sum(map(len, held)) >= _HELD_BACK_BYTES:
-            break
-    return b"".join(held)
-
-
-def _close(chunks: Generator[bytes, None, None]) -> None:
-    with suppress(ValueError):  # it runs in another thread, and ends with its statement
-        chunks.close()

@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from longpole.errors import BadInput
 from longpole_collector.batch import Item
@@ -12,9 +12,6 @@ from longpole_collector.decode.logs import parse_logs
 from longpole_collector.health import Health
 from longpole_collector.wal import Frame, Position, Signal, Wal
 from longpole_collector.writer import Writer
-
-if TYPE_CHECKING:
-    from longpole_collector.far import FarWriter
 
 _BATCH_SPANS: Final = 65_536
 
@@ -35,7 +32,7 @@ class Lost(NamedTuple):
     note: Callable[[Position], None]
 
 
-def replay(wal: Wal, writer: "Writer | FarWriter", lost: Lost | None = None) -> Position:
+def replay(wal: Wal, writer: Writer, lost: Lost | None = None) -> Position:
     """Read the log back; returns the place reached.
 
     What is in the log has passed the door's limits, whatever they were then.

@@ -95,6 +95,9 @@ class Settler:
         if rollup is not None:
             unsettled = self._rollups.unsettled(rollup.version, _RECEIVED_MARGIN_NS)
             self._dirty.put(_waiting(unsettled), 0.0)
+            # all that arrived until then is among these: once they are settled, so is that
+            firsts = (each.first_received_ns for each in unsettled)
+            self._last_received_ns = max(firsts, default=0)
             with store.writing() as reader:
                 self._note_kin(recent(reader, _KIN_WINDOW_NS, _MAX_KIN))
         store.is_settled = self.is_settled

@@ -161,13 +161,18 @@ class Writer(Putter):
     ) -> int:
         """Join waiting events, compute due roll-ups; returns how many traces are left waiting.
 
+        Where the memory does not suffice, queries make room and it is tried once more.
+
         Args:
             max_traces: how many traces at most.
             everything: compute all that is dirty, due or not.
             for_s: begin no more after so many seconds.
         """
-        self._join_events(at_once=everything)
-        return self._settler.settle(max_traces, everything=everything, for_s=for_s)
+        try:
+            return self._settle(max_traces, everything=everything, for_s=for_s)
+        except duckdb.OutOfMemoryException:
+            with self.alone():
+                return self._settle(max_traces, everything=everything, for_s=for_s)
 
     def num_dirty(self) -> int:
         """Traces that wait for their roll-up, or to be decided about."""
@@ -184,6 +189,10 @@ class Writer(Putter):
     def is_heavy(self) -> bool:
         """Whether so many roll-ups are not saved that they fill the memory."""
         return self._store.is_heavy()
+
+    def _settle(self, max_traces: int, *, everything: bool, for_s: float) -> int:
+        self._join_events(at_once=everything)
+        return self._settler.settle(max_traces, everything=everything, for_s=for_s)
 
     def _join_events(self, *, at_once: bool) -> None:
         now_s = monotonic()

@@ -1,6 +1,9 @@
 """The frame of every page: menu, filter bar, the page, and honest failures."""
 
+import gc
 import logging
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -34,16 +37,23 @@ def main() -> None:
     if is_open():
         widgets.note("Open to the network without a login (--insecure-no-auth).", "worse")
     login_scope.sign()
+    drawn: list[tuple[Selection, Bounds]] = []
+    asked: Page | None = None
     try:
-        drawn: list[tuple[Selection, Bounds]] = []
-        page = widgets.navigation(_pages(drawn))
+        members = _members()
+        page = widgets.navigation(_pages(members, drawn))
         data.use_project(bar.chosen_project(page.url_path))
+        asked = members.get(page.url_path)
         held = data.bounds()
         # The bar belongs to the frame, not to a page, so that its state survives a change of page.
         drawn.append((bar.filter_bar(held, page.url_path), held))
         page.run()
+        _settle(page.url_path)
     except LongpoleError as error:
         fail(error)
+        if not drawn and asked is not None and asked.without_store is not None:
+            with suppress(LongpoleError):  # then the note above says why
+                asked.without_store()
 
 
 def fail(error: LongpoleError) -> None:
@@ -55,14 +65,28 @@ def fail(error: LongpoleError) -> None:
     widgets.note(str(error), "worse", hint)
 
 
-def _pages(drawn: list[tuple[Selection, Bounds]]) -> dict[str, st.Page]:
-    """The pages by name; each draws what the bar, which is drawn before, has put into ``drawn``.
+@lru_cache  # once for each page
+def _settle(page: str) -> None:
+    """Have garbage collection leave out what is there by now: modules and charts, which stay.
+
+    Streamlit collects after every run; walking over all of that takes a tenth of a second, for
+    which the browser would wait for what it is sent last.
+    """
+    gc.freeze()
+
+
+def _members() -> dict[str, Page]:
+    """The pages by name, in the order of the menu."""
+    members = load("longpole_dashboard.pages", "PAGE", Page, _missing)
+    return dict(sorted(members.items(), key=lambda item: item[1].order))
+
+
+def _pages(members: dict[str, Page], drawn: list[tuple[Selection, Bounds]]) -> dict[str, st.Page]:
+    """The pages for the menu; each draws what the bar, drawn before it, has put into ``drawn``.
 
     One that has nothing to show is not in the menu.
     """
-    members = load("longpole_dashboard.pages", "PAGE", Page, _missing)
-    ordered = sorted(members.items(), key=lambda item: item[1].order)
-    return {name: _page(name, member, drawn) for name, member in ordered}
+    return {name: _page(name, member, drawn) for name, member in members.items()}
 
 
 def _missing(name: str, error: Exception) -> None:

@@ -204,6 +204,27 @@ def test_rare_users_of_one_tool_order_expire_and_do_not_reorder():
     assert causes == ["first_seen", "tool_order", "ttl_expired", "ttl_expired"]
 
 
+def test_a_prefix_whose_end_lies_between_two_hashes_is_no_new_prefix():
+    # beyond the first 32 blocks each eighth has a hash: the 39 that all share are known as 32
+    long = {"system": words("long", 7600), "input_tokens": 20_000}
+    rows = [
+        call(0, "x", message="a", **long),
+        call(0.1, "x", message="b", **long),
+        call(10, "x", message="c", replica="r2", **long),
+        call(20, "x", message="d", **long),
+        call(400, "x", message="e", **long),
+    ]
+    misses = miss_causes(table(rows), RULES)
+    assert misses["cause"].to_list() == [
+        "first_seen",
+        "concurrent_write",
+        "routing_scatter",
+        "evicted_or_unknown",
+        "ttl_expired",
+    ]
+    assert set(misses["block"][1:]) == {33}
+
+
 def test_a_write_for_an_hour_lives_an_hour():
     facts = {"provider": "anthropic", "request_model": "claude-sonnet-4-6"}
     long = {"cache_write_tokens": 1800, "cache_write_1h_tokens": 1800}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from tests.dashboard.sample import MS, T0, Builder, agent_trace, workflow
 
 from longpole.vocab import Span, Stage
@@ -23,6 +23,13 @@ pytestmark = pytest.mark.browser
 HOSTILE = "<img src=x onerror=alert(1)>"
 NUM_TRACES = 24
 OBJECTIVE_MS = 1_000
+MAX_TABS = 400
+FOCUSED = """() => {
+  let found = document.activeElement;
+  while (found?.shadowRoot?.activeElement) found = found.shadowRoot.activeElement;
+  return found?.getAttribute("href");
+}"""
+"""Where the link leads that has the focus."""
 Open = Callable[..., Watched]
 
 
@@ -58,19 +65,34 @@ def planted(begin_ns: int) -> list[Span]:
     return spans
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1_280), ("dark", 1_920)])
-def test_one_click_leads_from_the_overview_to_the_slowest_trace(
-    running: Running, open_page: Open, scheme: str, width: int
+def reach(page: Page, href: str) -> None:
+    """Press Tab until the link has the focus."""
+    for _ in range(MAX_TABS):
+        if page.evaluate(FOCUSED) == href:
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"{MAX_TABS} times Tab do not reach {href}")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width", "has_mouse"), [("light", 1_280, True), ("dark", 1_920, False)]
+)
+def test_one_click_leads_from_the_overview_to_the_slowest_trace_and_so_do_keys(
+    running: Running, open_page: Open, scheme: str, width: int, has_mouse: bool
 ) -> None:
     watched = open_page(running.dashboard, scheme, width)
     page = watched.page
     page.get_by_text("Slowest workflows").wait_for()
     row = page.locator('table[aria-label="slowest workflows"] tbody tr').first
     href = row.locator("a").get_attribute("href")
-    row.locator("td").nth(2).click()
-    page.locator(".waterfall .strip").wait_for()
     trace_id = f"{NUM_TRACES:032x}"
     assert href == f"trace?trace={trace_id}"
+    if has_mouse:
+        row.locator("td").nth(2).click()
+    else:
+        reach(page, href)
+        page.keyboard.press("Enter")
+    page.locator(".waterfall .strip").wait_for()
     expect(page).to_have_url(re.compile(rf"/trace\?trace={trace_id}$"))
     said = page.locator(".waterfall .sum").inner_text()
     reader = open_reader(url=running.collector)
@@ -89,7 +111,7 @@ def test_the_same_address_shows_the_same_trace_in_a_fresh_browser(
 ) -> None:
     watched = open_page(f"{running.dashboard}/trace?trace={3:032x}")
     watched.page.locator(".waterfall .strip").wait_for()
-    expect(watched.page.get_by_text(f"{3:032x}")).to_be_visible()
+    expect(watched.page.get_by_text(f"{3:032x}").first).to_be_visible()
     watched.assert_clean(running.dashboard)
 
 
@@ -132,6 +154,10 @@ def test_a_box_on_the_map_counts_what_sql_counts_and_its_address_shows_the_same(
     area = page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
     assert area is not None
     left, top, width, height = (area[name] for name in ("x", "y", "width", "height"))
+    chart = page.locator('[class*="st-key-explore-map"] .js-plotly-plot')
+    frame = '.shapelayer path[style*="fill: rgb(209, 73, 91)"]'
+    expect(chart.locator(frame)).to_be_visible()
+    chart.evaluate("node => { node.isOld = true }")
     page.mouse.move(left + 0.95 * width, top + 0.05 * height)
     page.mouse.down()
     page.mouse.move(left + 0.6 * width, top + 0.3 * height, steps=5)
@@ -154,8 +180,13 @@ def test_a_box_on_the_map_counts_what_sql_counts_and_its_address_shows_the_same(
     reader.close()
     assert num > 30
     assert said.startswith(f"{num} workflows selected")
+    # the map is the one that was drawn on, and has one box: the new one
+    assert chart.evaluate("node => node.isOld")
+    expect(chart.locator(frame)).to_be_hidden()
+    expect(chart.locator(".selectionlayer path").first).to_be_visible()
     other = open_page(page.url)
     other.page.locator("p").filter(has_text="selected of").wait_for()
+    expect(other.page.locator(frame)).to_be_visible()
     assert other.page.locator("p").filter(has_text="selected of").inner_text() == said
     other.assert_clean(running.dashboard)
     watched.assert_clean(running.dashboard)

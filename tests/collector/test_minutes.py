@@ -1,33 +1,31 @@
 """The store's counts by minute equal the calls and workflows that they count, whatever happens."""
 
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from operator import itemgetter
-from pathlib import Path
 
 import duckdb
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import floats, integers, lists, one_of, sampled_from
+from tests.collector.minute_counts import (
+    LATER_NS,
+    MINUTE_NS,
+    assert_stages_are_counted,
+    by_hour,
+    captured,
+    counted,
+    expected,
+)
 
-from longpole_analytics import minutes as truth
-from longpole_analytics.frames import spans_from_table
 from longpole_collector.housekeeping import tidy
 from longpole_collector.stores import minutes as module
-from longpole_collector.stores import open_reader, sealed
+from longpole_collector.stores import sealed
 from longpole_collector.stores.duckdb import DuckStore
 from longpole_collector.stores.keeping import Retention, forget_person, rewrite
 from longpole_collector.stores.migrations import schema_of
 from longpole_collector.stores.minutes import refresh
 from longpole_collector.stores.schema import MINUTES
 from longpole_collector.writer import Writer
-
-CORPUS = Path(__file__).parent / "corpus"
-SLICE = ("service", "route", "prompt_version", "request_model")
-OF_CALLS = ("ttft_ms", "tpot_ms", "e2e_ms")
-MINUTE_NS = 60_000_000_000
-LATER_NS = 4_000_000_000_000_000_000
 
 
 @pytest.fixture
@@ -40,60 +38,6 @@ def store(tmp_path):
 @pytest.fixture
 def writer(store, rollup):
     return Writer(store, rollup)
-
-
-@cache
-def captured():
-    """The spans of all captures."""
-    reader = open_reader(files=sorted(CORPUS.glob("*.otlp.pb")))
-    try:
-        return spans_from_table(reader.sql("SELECT * FROM spans"))
-    finally:
-        reader.close()
-
-
-def counted(store):
-    names = ["start_ns", *SLICE, "metric", "bucket", "num", "sum_ns", "min_ms", "max_ms"]
-    found = pl.from_arrow(store.sql("SELECT * FROM minutes"))
-    rows = truth.merge([found], by=["start_ns", *SLICE])
-    return rows.select(pl.col(names)).rows()
-
-
-def expected(store):
-    names = ["start_ns", *SLICE, "metric", "bucket", "num", "sum_ns", "min_ms", "max_ms"]
-    calls = pl.from_arrow(store.sql("SELECT * FROM calls"))
-    traces = pl.from_arrow(store.sql("SELECT * FROM traces")).with_columns(
-        request_model=pl.lit(None, pl.String)
-    )
-    parts = [truth.roll_up(calls, OF_CALLS, SLICE), truth.roll_up(traces, ["wall_ms"], SLICE)]
-    return truth.merge(parts).select(pl.col(names)).rows()
-
-
-def by_hour(store, view):
-    hours = f"SELECT start_ns // {60 * MINUTE_NS} AS hour, {', '.join(SLICE)}, metric, bucket"
-    sums = "sum(num) AS num, min(min_ms) AS min_ms, max(max_ms) AS max_ms"
-    return store.sql(f"{hours}, {sums} FROM {view} GROUP BY ALL ORDER BY ALL").to_pylist()
-
-
-def staged(store, view="stage_minutes"):
-    asked = f"SELECT start_ns, {', '.join(SLICE[:3])}, stage, sum(num) AS num, "
-    return store.sql(f"{asked} sum(critical_ns) AS ns FROM {view} GROUP BY ALL ORDER BY ALL")
-
-
-def expected_stages(store, width_ns=MINUTE_NS):
-    start = f"start_ns // {width_ns} * {width_ns} AS start_ns, {', '.join(SLICE[:3])}"
-    return store.sql(
-        f"SELECT {start}, NULL::VARCHAR AS stage, count(*) AS num, sum(coalesce(wall_ns, 0)) AS ns "
-        f"FROM traces GROUP BY ALL UNION ALL SELECT {start}, stage, count(*), sum(critical_ns) "
-        "FROM traces JOIN trace_stages USING (trace_id) WHERE critical_ns > 0 GROUP BY ALL "
-        "ORDER BY ALL"
-    )
-
-
-def assert_stages_are_counted(store):
-    assert staged(store) == expected_stages(store)
-    assert staged(store, "stage_hours") == expected_stages(store, 60 * MINUTE_NS)
-    assert staged(store).num_rows
 
 
 def test_minutes_are_what_a_roll_up_of_the_views_gives(store, writer):
@@ -240,7 +184,7 @@ def test_a_rewritten_day_tells_the_very_counts(counted_ms, off_ns):
         (
             *(number * MINUTE_NS, 1, "shop", None, None, None, "e2e_ms", number, len(values)),
             sum(round(value * 1e6) for value in values) + (off_ns if len(values) > 2 else 0),
-            *(min(values), max(values)),
+            *(min(values), max(values), False, False),
         )
         for number, values in enumerate(counted_ms)
     ]
@@ -273,88 +217,6 @@ def test_a_forgotten_person_is_counted_no_more(store, writer):
     refresh(store, LATER_NS)
     assert counted(store) == expected(store) != before
     assert_stages_are_counted(store)
-
-
-def older(store):
-    """Make the files such as schema 5 has them: without a count of stages."""
-    for day in store.days:
-        with store.transaction(day) as cursor:
-            cursor.execute(f"DELETE FROM {day.catalog}.minute_rows WHERE width < 0")
-            cursor.execute(
-                f"UPDATE {day.catalog}.meta SET value = '5' WHERE key = 'schema_version'"
-            )
-    store.close()
-
-
-@pytest.mark.parametrize("is_rewritten", [False, True])
-def test_files_that_are_counted_without_stages_get_them(store, writer, tmp_path, is_rewritten):
-    spans = captured()
-    writer.write_spans(spans[: len(spans) // 2])
-    writer.settle(everything=True)
-    refresh(store, LATER_NS)
-    for day in list(store.days) if is_rewritten else ():
-        assert rewrite(store, day)
-    writer.write_spans(spans[len(spans) // 2 :])
-    writer.settle(everything=True)  # marked, and not yet counted
-    older(store)
-    reader = DuckStore(tmp_path / "db", is_read_only=True)
-    assert staged(reader).num_rows == 0
-    reader.close()
-    again = DuckStore(tmp_path / "db")
-    refresh(again, LATER_NS)
-    assert counted(again) == expected(again)
-    assert_stages_are_counted(again)
-    again.close()
-
-
-def test_a_count_of_stages_that_was_cut_short_goes_on(store, writer, tmp_path):
-    one = [span for span in captured() if span.trace_id == captured()[0].trace_id]
-    for hour in range(3):
-        on_ns = hour * 60 * MINUTE_NS
-        writer.write_spans(
-            [
-                span._replace(
-                    trace_id=f"{hour + 1:032x}",
-                    start_ns=span.start_ns + on_ns,
-                    end_ns=span.end_ns and span.end_ns + on_ns,
-                )
-                for span in one
-            ]
-        )
-    writer.settle(everything=True)
-    refresh(store, LATER_NS)
-    older(store)
-    again = DuckStore(tmp_path / "db")
-    hours = iter([False])
-    refresh(again, LATER_NS, lambda: next(hours, True))
-    assert 0 < staged(again).num_rows < expected_stages(again).num_rows
-    again.close()
-    again = DuckStore(tmp_path / "db")
-    refresh(again, LATER_NS)
-    assert_stages_are_counted(again)
-    again.close()
-
-
-def test_files_of_an_older_schema_are_counted_without_being_rewritten(store, writer, tmp_path):
-    writer.write_spans(captured())
-    writer.settle(everything=True)
-    truth_rows = expected(store)
-    for day in store.days:
-        with store.transaction(day) as cursor:
-            cursor.execute(f"DROP TABLE {day.catalog}.minute_rows")
-            cursor.execute(f"DROP TABLE {day.catalog}.stale_minute_rows")
-            cursor.execute(
-                f"UPDATE {day.catalog}.meta SET value = '3' WHERE key = 'schema_version'"
-            )
-    store.save()
-    store.close()
-    reader = DuckStore(tmp_path / "db", is_read_only=True)  # lacks the tables
-    assert counted(reader) == []
-    reader.close()
-    again = DuckStore(tmp_path / "db")
-    refresh(again, LATER_NS)
-    assert counted(again) == truth_rows
-    again.close()
 
 
 def test_housekeeping_counts(store, writer):

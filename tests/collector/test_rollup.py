@@ -152,6 +152,21 @@ def test_a_trace_is_unsettled_from_its_span_on_until_it_is_settled(otlp, store, 
     assert settler.is_settled(hi, lo)
 
 
+def test_what_is_settled_after_a_start_is_not_settled_again_after_the_next(otlp, store, rollup):
+    spans = otlp.canonical(*(otlp.span() for _ in range(5)))
+    minutes = (span.received_ns + number * 60_000_000_000 for number, span in enumerate(spans))
+    store.insert(
+        to_arrow(
+            SPANS,
+            [span._replace(received_ns=ns) for span, ns in zip(spans, minutes, strict=True)],
+        )
+    )
+    settler = Settler(store, rollup, Health())
+    assert settler.num_dirty() == 5
+    settler.settle(everything=True)
+    assert Settler(store, rollup, Health()).num_dirty() == 1  # the newest, within the margin
+
+
 def test_kin_that_come_one_after_the_other_are_one_call_of_the_first_trace(otlp, tmp_path):
     """Two libraries tell of one call, each as the root of a trace; a restart lies between."""
 

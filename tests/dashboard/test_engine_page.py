@@ -178,12 +178,12 @@ def test_the_page_draws_and_is_hidden_without_an_engine(
     monkeypatch.setattr(Source, "open", lambda self: store)
     source.use(Source(files=(Path("spans.parquet"),)))
     store.add(workflow(1))
-    pages = app._pages([])
+    pages = app._pages(app._members(), [])
     assert set(pages) == set(server.PAGES)  # each is at its address
     assert (pages["engine"].visibility, pages["overview"].visibility) == ("hidden", "visible")
     st.cache_data.clear()
     store.add(two_models())
-    assert app._pages([])["engine"].visibility == "visible"
+    assert app._pages(app._members(), [])["engine"].visibility == "visible"
     said = texts(run("engine", of="large", at=iso(T0)))
     assert "Requests of large that began at 2026-09-14 13:30:00" in said
     assert "metrics are not stored" in said

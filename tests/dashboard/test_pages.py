@@ -11,7 +11,9 @@ from streamlit.testing.v1 import AppTest
 from longpole import family
 from longpole.errors import UsageError
 from longpole_collector.files import write_parquet
+from longpole_collector.stores.base import Reader
 from longpole_dashboard import data, server, source
+from longpole_dashboard.model import window
 from longpole_dashboard.source import Source
 
 from .conftest import MemoryStore
@@ -80,6 +82,23 @@ def test_a_collector_out_of_reach_is_one_sentence() -> None:
     app = run()
     assert not app.exception
     assert not app.title
+
+
+def test_a_question_over_its_limit_is_one_sentence_and_what_to_do(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(reader: Reader) -> None:
+        reader.sql("SELECT sum(a.range * b.range) FROM range(1000000) AS a, range(1000000) AS b")
+
+    monkeypatch.setattr(source, "LIMIT_S", 0.2)
+    monkeypatch.setattr(window, "bounds", endless)
+    store.add(agent_trace())
+    write_parquet(store, tmp_path / "spans.parquet")
+    source.use(Source(files=(tmp_path / "spans.parquet",)))
+    app = run()
+    assert not app.exception
+    assert "took longer than 0.2 s" in texts(app)
+    assert "Narrow the range." in texts(app)
 
 
 @pytest.mark.parametrize("given", [{}, {"url": "http://x", "db": Path("d")}])
@@ -156,6 +175,8 @@ def test_a_data_folder_offers_its_projects_and_a_collector_none(tmp_path: Path) 
         ({"from": "2020-01-01", "to": "2020-01-02"}, "No workflow here tells its TTFT"),
         ({"box": "2026-09-14T13:30:00Z,2026-09-14T13:30:20Z,1000,"}, "5 workflows in the box"),
         ({"split": "nothing", "compare": "x"}, "no &#x27;x&#x27; to compare with"),
+        ({"from": "2026-09-15", "to": "2026-09-14"}, "ends before it begins"),
+        ({"from": "1970-01-01", "to": "2262-01-01"}, "longpole top --since 1970-01-01"),
     ],
 )
 def test_explore_follows_an_address_as_far_as_it_can(

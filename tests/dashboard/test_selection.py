@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longpole_dashboard.model.box import Box, read_box
-from longpole_dashboard.model.clock import Clock, axis
+from longpole_dashboard.model.clock import LAST_NS, Clock, axis
 from longpole_dashboard.model.heatmap import METRICS
 from longpole_dashboard.model.selection import (
     NAMES,
@@ -173,11 +173,37 @@ def test_ticks_stand_at_round_local_times_also_where_a_day_has_25_hours() -> Non
     assert at[:2] == ["2026-10-24 22:00:00", "2026-10-25 02:00:00"]
 
 
-@given(st.integers(0, NOW), st.integers(1, 400 * 24 * HOUR_NS))
-def test_there_are_few_ticks_and_all_within(start_ns: int, length_ns: int) -> None:
-    at, labels = BERLIN.ticks(start_ns, start_ns + length_ns)
-    assert 1 <= len(at) == len(labels) <= 11
-    assert axis(start_ns)[:19] <= at[0] <= at[-1] <= axis(start_ns + length_ns)
+@given(
+    st.integers(0, NOW),
+    st.one_of(
+        st.integers(1, 5 * 10**9), st.integers(1, 400 * 24 * HOUR_NS), st.integers(1, LAST_NS)
+    ),
+    st.sampled_from([5, 10]),
+)
+def test_there_are_few_ticks_all_within_and_one_away_from_the_ends(
+    start_ns: int, length_ns: int, most: int
+) -> None:
+    end_ns = min(start_ns + length_ns, LAST_NS)
+    at, labels = BERLIN.ticks(start_ns, end_ns, most)
+    assert 1 <= len(at) == len(labels) <= most + 1
+    assert axis(start_ns)[:19] <= at[0] <= at[-1] <= axis(end_ns)
+    length = end_ns - start_ns
+    places = [(BERLIN.read(f"{each}+00:00") or 0) - start_ns for each in at]
+    # Plotly draws no label that reaches beyond the figure, and fails where it draws none.
+    assert any(0.09 * length <= place + 1_000 and place <= 0.91 * length for place in places)
+
+
+def test_a_clock_that_goes_back_shows_an_hour_twice_and_one_that_goes_forward_leaves_it_out() -> (
+    None
+):
+    for day, most, labels in (
+        ("2026-10-25", 8, ["01:30", "02:00", "02:30", "02:00", "02:30", "03:00", "03:30"]),
+        ("2026-03-29", 4, ["01:30", "03:00", "03:30"]),
+    ):
+        start, end = (BERLIN.read(f"{day} {time}") for time in ("01:30", "04:00"))
+        assert start is not None
+        assert end is not None
+        assert [each[:5] for each in BERLIN.ticks(start, end, most)[1]] == labels
 
 
 def test_an_unknown_zone_is_shown_in_utc_and_says_so() -> None:

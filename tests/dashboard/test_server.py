@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -71,6 +72,13 @@ def test_every_page_forbids_other_origins(running: tuple[Child, int], path: str)
 def test_the_first_page_has_a_name_too(running: tuple[Child, int]) -> None:
     answer = get(running[1], "/overview?route=a&range=7%20d")
     assert (answer.status, answer.headers["location"]) == (307, "/?route=a&range=7%20d")
+
+
+def test_where_scripts_are_blocked_the_page_says_so(running: tuple[Child, int]) -> None:
+    page = httpx.get(f"http://127.0.0.1:{running[1]}/", trust_env=False).text
+    told = re.search("<noscript>(.*?)</noscript>", page, re.DOTALL)
+    assert told
+    assert "You need to enable JavaScript" in told[1]
 
 
 def test_scripts_go_compressed(running: tuple[Child, int]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 import streamlit as st
+from streamlit.testing.v1 import AppTest
 from tests.alerts.fakes import serving, webhook
 from tests.alerts.harness import START, Scene, slo
 
@@ -18,7 +19,7 @@ from longpole_collector.keys import Scope, create
 from longpole_collector.settings import Settings, load_settings
 from longpole_collector.stores import open_reader
 from longpole_collector.stores.remote import RemoteReader
-from longpole_dashboard import source
+from longpole_dashboard import server, source, widgets
 from longpole_dashboard.model import alerts, health, reports
 from longpole_dashboard.pages import settings as page
 from longpole_dashboard.source import Source
@@ -127,7 +128,7 @@ def _report() -> dict[str, object]:
             "project": "default"}  # fmt: skip
 
 
-def _spans(url: str) -> None:
+def _send(url: str) -> None:
     now = time.time_ns()
     spans = [
         {"traceId": "1" * 32, "spanId": f"{n:016x}", "name": "chat m", "kind": 3,
@@ -137,6 +138,10 @@ def _spans(url: str) -> None:
     body = {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
     answer = httpx.post(f"{url}/v1/traces", json=body, trust_env=False)
     assert answer.status_code == 200
+
+
+def _spans(url: str) -> None:
+    _send(url)
     reader = RemoteReader(url)
     deadline = time.monotonic() + 60
     while reader.sql("SELECT count(*) AS n FROM spans")["n"][0].as_py() < 3:
@@ -162,6 +167,32 @@ def _page(url: str, got: list[object]) -> None:
     assert page._sent("hook") == ("sink 'hook' took a test alert and its end", "better")
     assert len(got) == 2
     assert page._sent("nobody")[1] == "worse"
+
+
+def test_a_store_that_is_away_is_told_with_what_waits_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = "clickhouse://longpole:hush-hush@127.0.0.1:1/nowhere"
+    given = Settings(db=tmp_path, http="127.0.0.1:0", grpc="127.0.0.1:0", store=away)
+    with background(given) as collector:
+        _send(collector.url)
+        reader = RemoteReader(collector.url)
+        found = health.health(reader)
+        # no page can ask the store: this one is drawn as far as its collector tells
+        monkeypatch.setattr(Source, "open", lambda self: reader)
+        monkeypatch.setattr(widgets, "navigation", lambda pages: pages["settings"])
+        source.use(Source(url=collector.url))
+        app = AppTest.from_file(str(server.SCRIPT), default_timeout=60).run()
+        reader.close()
+    assert not app.exception
+    said = texts(app)
+    assert found.problem.startswith("no ClickHouse answers at clickhouse://127.0.0.1:1/nowhere")
+    assert found.log_bytes
+    assert dict(found.counts)["requests received"] == 1
+    assert said.count(found.problem) == 2  # why there is no page, and what the store lacks
+    assert f"{page._bytes(found.log_bytes)} of acknowledged requests wait in the log" in said
+    assert "Mend it over there" in said
+    assert "hush-hush" not in said + repr(found)
 
 
 def test_a_folder_that_nobody_serves_is_read_itself(

@@ -2,11 +2,15 @@
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
+import polars as pl
 import pytest
 
 from longpole.vocab import Span, Stage
-from longpole_dashboard.model.verdict import verdicts
+from longpole_analytics.finding import find
+from longpole_dashboard.model import verdict
+from longpole_dashboard.model.verdict import told, verdicts
 from longpole_dashboard.model.window import SECOND_NS, Filters
 
 from .conftest import MemoryStore
@@ -108,3 +112,54 @@ def test_the_box_of_a_finding_holds_enough_to_be_compared(planted: MemoryStore) 
     )
     (row,) = planted.sql(query, {"route": found.route, "low": found.box_ms}).to_pylist()
     assert 30 <= row["n"] <= 40
+
+
+def lost_cache(**of_slow: Any) -> list[Span]:
+    """300 workflows, a third of which find nothing cached any more, and are ``of_slow``."""
+    draw = random.Random(4)
+    spans: list[Span] = []
+    for i in range(300):
+        ttft_ms = draw.lognormvariate(5, 0.3)
+        facts = {"cached_input_tokens": 90, "cache_state": "hit", "prefix_hash": "same"}
+        if i % 3 == 0:
+            lost = {"cached_input_tokens": 0, "cache_state": "miss", "prefix_hash": f"{i:08x}"}
+            ttft_ms, facts = 9 * ttft_ms, {**lost, **of_slow}
+        made = workflow(i + 1, at_s=i, ttft_ms=ttft_ms)
+        spans += [span._replace(**facts) if span.is_model_call else span for span in made]
+    return spans
+
+
+@pytest.mark.parametrize(
+    "of_slow",
+    [{"request_model": "slow"}, {"is_cold_start": True, "output_tokens": 900}],
+    ids=str,
+)
+def test_what_is_read_tells_what_whole_views_tell(
+    store: MemoryStore, of_slow: dict[str, Any]
+) -> None:
+    store.add(lost_cache(**of_slow))
+    views = [
+        pl.DataFrame(store.sql(f"SELECT * FROM {name} ORDER BY ALL"))
+        for name in ("traces", "trace_stages", "calls")
+    ]
+    found = [find(*views, metric=metric) for metric in ("ttft_ms", "wall_ms")]
+    known = {told(each).line: told(each).facts for each in found if each is not None}
+    shown = verdicts(EVERYTHING, {}, store)
+    assert shown[0].tone == "worse"
+    assert any("cached tokens 90 % -> 0 %" in fact for fact in shown[0].facts)
+    assert any("the prefix differs" in fact for fact in shown[0].facts)
+    for each in shown:
+        assert known[each.line] == each.facts
+
+
+def test_the_newest_are_found_wherever_they_lie_in_a_long_window(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day_s = 86_400
+    store.add([span for n in range(12) for span in workflow(n + 1, at_s=n * day_s // 2)])
+    monkeypatch.setattr(verdict, "MAX_TRACES", 4)
+    for end_s in (5 * day_s, 6 * day_s, 40 * day_s):
+        window = Filters(T0, T0 + end_s * SECOND_NS)
+        inside = [n + 1 for n in range(12) if n * day_s // 2 < end_s]
+        found = verdict._newest(window, store).requests["trace_id"]
+        assert sorted(int(each, 16) for each in found) == inside[-4:]

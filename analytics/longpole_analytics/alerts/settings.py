@@ -3,7 +3,6 @@
 Imports nothing heavy: the collector asks for it at every start.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -71,8 +70,7 @@ def load_alerts(path: Path | None = None) -> AlertSettings | None:
     path = path or find_file()
     found = settings("alerts", DEFAULTS, path)
     values = {key: setting.value for key, setting in found.items()}
-    tables = read_file(path).get("slo", {})
-    if not tables and not values["openslo"]:
+    if not read_file(path).get("slo") and not values["openslo"]:
         return None
     from longpole_analytics.alerts.sinks.base import make_sinks
     from longpole_analytics.slo.objectives import minutes
@@ -89,7 +87,7 @@ def load_alerts(path: Path | None = None) -> AlertSettings | None:
     if urlsplit(dashboard).scheme not in ("http", "https"):
         raise UsageError(f"[alerts] dashboard '{dashboard}': expected http://HOST:PORT")
     return AlertSettings(
-        objectives=_objectives(tables, str(values["openslo"]), path),
+        objectives=objectives_of(path),
         projects=frozenset(_listed(values["projects"])),
         interval_s=interval_s,
         repeat_s=60.0 * max(minutes(values["repeat"], "[alerts] repeat"), 1),
@@ -100,15 +98,21 @@ def load_alerts(path: Path | None = None) -> AlertSettings | None:
     )
 
 
-def _objectives(
-    tables: Mapping[str, object], openslo: str, path: Path | None
-) -> "tuple[Objective, ...]":
-    """Those of the file and of the OpenSLO files that it names, relative to itself."""
+def objectives_of(path: Path | None) -> "tuple[Objective, ...]":
+    """The promises of a file, and of the OpenSLO files that it names, relative to itself.
+
+    Args:
+        path: the file; ``None`` has no promises of its own.
+
+    Raises:
+        UsageError: one of them cannot be read.
+    """
     from longpole_analytics.slo import openslo as yaml_form
     from longpole_analytics.slo.objectives import apart, from_tables
 
+    tables, openslo = read_file(path).get("slo", {}), settings("alerts", DEFAULTS, path)["openslo"]
     found = [(each, str(path)) for each in from_tables(tables, str(path))]
-    for name in _listed(openslo):
+    for name in _listed(openslo.value):
         file = (path.parent if path else Path()) / name
         try:
             text = file.read_text(encoding="utf-8")

@@ -154,7 +154,7 @@ class _Detective:
         else:
             is_covered = shared >= stable - self._rules.slack_tokens
             differs = None if is_covered else self._differs(prompt, reference, seen)
-            cause = self._cause(row, call, reference, differs, is_covered, seen)
+            cause = self._cause(row, call, reference, differs, seen)
         segment, block = self._place(prompt, reference)
         worth = None if call.worth_usd is None else lost * call.worth_usd
         edit = EDITS[cause].format(segment=segment or "?", block=block or "?")
@@ -166,10 +166,9 @@ class _Detective:
         call: _Call,
         reference: _Reference,
         segment: str | None,
-        is_covered: bool,
         seen: _Seen | None,
     ) -> str:
-        if is_covered:
+        if segment is None:  # the prefix is the same, however far the hashes tell it
             return self._expired(row, call, reference)
         if seen is not None and call.version not in seen.versions:
             return "template_edit"

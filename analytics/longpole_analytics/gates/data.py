@@ -153,11 +153,10 @@ class Loaded:
         return max(since_ns or 0, self._fresh_ns), until_ns
 
     def _side(self, word: str, *, is_judged: bool) -> pl.DataFrame:
-        from longpole_analytics.compare_command import _part
-        from longpole_analytics.compare_loading import load_compared
+        from longpole_analytics.compare_loading import load_compared, part_of
         from longpole_analytics.price_overrides import configured_prices
 
-        source, condition, own = _part(word, self._source, self.until_ns)
+        source, condition, own = part_of(word, self._source, self.until_ns)
         is_file = bool(source.files) and source.files != self._source.files
         window = own or ((None, None) if is_file else self._window)
         since_ns, until_ns = self._judged(window) if is_judged else window

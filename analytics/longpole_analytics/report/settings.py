@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from longpole.config import Scalar, find_file, read_file, settings, subtables
 from longpole.errors import UsageError
+from longpole_analytics.alerts.settings import DEFAULTS as ALERTS
+from longpole_analytics.alerts.settings import objectives_of
 from longpole_analytics.report.weeks import Schedule, schedule
 
 if TYPE_CHECKING:
     from longpole_analytics.alerts.sinks.base import Sink
     from longpole_analytics.report.reading import Setup
-    from longpole_analytics.slo.objectives import Objective
 
 DEFAULTS: Final[dict[str, Scalar | None]] = {
     "schedule": "",
@@ -63,8 +64,6 @@ def load_report(path: Path | None = None) -> ReportSettings | None:
     values = {key: each.value for key, each in settings("report", DEFAULTS, path).items()}
     if not values["schedule"]:
         return None
-    from longpole_analytics.alerts.settings import DEFAULTS as ALERTS
-
     allowed = settings("alerts", ALERTS, path)["allow_hosts"].value
     folder = str(values["folder"] or "")
     base = path.parent if path else Path()
@@ -99,7 +98,6 @@ def load_setup(path: Path | None, project: str, source: str) -> Setup:
     Raises:
         UsageError: something in it that cannot be.
     """
-    from longpole_analytics.alerts.settings import DEFAULTS as ALERTS
     from longpole_analytics.attribution import CauseRules
     from longpole_analytics.budgets import TABLE, parse
     from longpole_analytics.cache.rules import rules_from
@@ -131,20 +129,6 @@ def load_setup(path: Path | None, project: str, source: str) -> Setup:
         cache_rules=rules_from(of("cache")),
         serial_rules=overridden(SerialRules(), of("serial"), "analytics.serial"),
     )
-
-
-def objectives_of(path: Path | None) -> tuple[Objective, ...]:
-    """The promises of a file, and of the OpenSLO files that it names; none without a file.
-
-    Raises:
-        UsageError: one of them cannot be read.
-    """
-    from longpole_analytics.alerts.settings import DEFAULTS as ALERTS
-    from longpole_analytics.alerts.settings import _objectives as objectives_from
-
-    openslo = settings("alerts", ALERTS, path)["openslo"].value if path else ""
-    tables = read_file(path).get("slo", {})
-    return objectives_from(tables, str(openslo or ""), path)
 
 
 def _sinks(names: list[str], path: Path | None) -> tuple[tuple[str, Sink], ...]:

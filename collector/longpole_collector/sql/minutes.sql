@@ -1,7 +1,7 @@
--- Calls and workflows counted by minute, slice and size: quantiles of any merger of rows to within 1 %, without reading calls.
+-- Calls and workflows counted by {unit}, slice and size: quantiles of any merger of rows to within 1 %, without reading calls.
 -- Counts of rows with the same bucket add up; log_value(bucket) at rank ceil(q * sum(num)) in order of bucket is the quantile. A minute comes when it is over, and anew some time after a late span.
 SELECT
-    start_ns, -- start of the minute, Unix epoch, ns
+    start_ns, -- start of the {unit}, Unix epoch, ns
     service, -- service of the call, or of the workflow's root
     route, -- route id
     prompt_version, -- prompt version
@@ -13,4 +13,4 @@ SELECT
     min_ms, -- smallest, ms
     max_ms -- largest, ms
 FROM minute_rows
-WHERE width = 1
+WHERE width = {num_minutes} AND NOT is_stage AND NOT is_gone

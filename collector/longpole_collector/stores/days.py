@@ -31,6 +31,7 @@ from longpole_collector.stores.migrations import (
     migrate,
     schema_of,
 )
+from longpole_collector.stores.schema import MINUTES
 
 SORTED: Final = "s"
 _LETTERS: Final = ("", *"abcdefghijklmnopqr")
@@ -62,6 +63,7 @@ class Day:
         num_unsaved: spans written since.
         num_unsaved_traces: roll-ups written since.
         tables: those it has; one that is only read may lack what came later.
+        is_coded: it is only read, and its minutes tell by ``width`` what they count.
         extent: what may lie in it.
     """
 
@@ -73,6 +75,7 @@ class Day:
     num_unsaved: int = 0
     num_unsaved_traces: int = 0
     tables: frozenset[str] = _ALL
+    is_coded: bool = False
     extent: Extent = field(default_factory=Extent)
 
     @property
@@ -239,7 +242,8 @@ class Days:
         # the empty one gives every column, also those a file of an older schema lacks
         parts = [f"SELECT *, NULL::VARCHAR AS day, NULL::BIGINT AS place FROM {_EMPTY}_{table}"]  # noqa: S608
         parts += [
-            f"SELECT {sealed.read(_TABLES[table]) if day.is_sorted else '*'}, "  # noqa: S608
+            "SELECT "  # noqa: S608
+            f"{sealed.read(_TABLES[table], is_sorted=day.is_sorted, is_coded=day.is_coded)}, "
             f"'{day.catalog}' AS day, rowid AS place FROM {day.catalog}.{table}{where}"
             for day in days
             if table in day.tables
@@ -295,12 +299,15 @@ class Days:
         if not self._is_read_only:
             if path is not None:
                 path.chmod(0o600)
-            migrate(self._connection, catalog)
+            if migrate(self._connection, catalog):
+                with suppress(duckdb.Error):  # without room on the disk it is done again next time
+                    self._connection.execute(f"CHECKPOINT {catalog}")
         day = Day(catalog[1:9], catalog, path)
         if self._is_read_only:
-            query = "SELECT table_name FROM duckdb_tables() WHERE database_name = $1"
+            query = "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = $1"
             found = self._connection.execute(query, [catalog]).fetchall()
-            day.tables = _ALL & {name for (name,) in found}
+            day.tables = _ALL & {name for name, _ in found}
+            day.is_coded = (MINUTES.name, "is_stage") not in found
         day.extent = measure(self._connection, catalog, day.tables, is_over=day.is_sorted)
         self._days[catalog] = day
         return day

@@ -25,13 +25,14 @@ from longpole_collector.stores.schema import (
     ddl,
     first_ddl,
 )
+from longpole_collector.stores.sealed import UNCODED
 from longpole_collector.stores.settle import CALLS
 from longpole_collector.stores.stale import mark_where
 
 if TYPE_CHECKING:
     from longpole_collector.stores.days import Days
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 OF_TRACES: Final = (SPANS, CALLS, TRACES, STAGES, EVENTS)
 """Tables whose rows belong to a trace."""
 DAY_TABLES: Final = (*OF_TRACES, MINUTES, STALE, GONE)
@@ -62,11 +63,18 @@ def _stageless(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
     note(connection, catalog, NO_STAGES, "0")
 
 
+def _coded(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
+    """Version 7 has columns for what rows of minutes count, which ``width`` alone told before."""
+    told = ", ".join(f"{name} = {value}" for name, value in UNCODED.items())
+    connection.execute(f"UPDATE {catalog}.{MINUTES.name} SET {told}")  # noqa: S608
+
+
 _STEPS: Final[dict[int, Callable[[duckdb.DuckDBPyConnection, str], None]]] = {
     3: _nothing,
     4: _uncounted,
     5: _nothing,
     6: _stageless,
+    7: _coded,
 }
 """Version -> what brings a file of the version before to it, when it has all tables."""
 
@@ -81,8 +89,11 @@ def listed(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {sql_type}" for name, sql_type in columns.items())
 
 
-def migrate(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
+def migrate(connection: duckdb.DuckDBPyConnection, catalog: str) -> bool:
     """Make or bring up to date the tables of an attached file, in one transaction.
+
+    Returns:
+        Whether it was of an older version.
 
     Raises:
         TooNew: a newer longpole wrote it; nothing was changed.
@@ -107,6 +118,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: str) -> None:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+    return version < SCHEMA_VERSION
 
 
 def widen(connection: duckdb.DuckDBPyConnection, catalog: str, rows: pa.Table) -> list[str]:

@@ -4,11 +4,11 @@ Rows of a file count what lies in that file, so those of several files are merge
 go with their file. Whoever changes a call or a workflow marks its minute in the same transaction
 (:mod:`~longpole_collector.stores.stale`); :func:`refresh` counts marked minutes anew once they
 are over. A row covers a minute or the hour around it, which is kept as the sum of its minutes:
-a day is read from 24 of those. Rows of a negative width count the stages of workflows. What
-sampling takes out is counted into rows of their own, so a minute tells of all that came.
+a day is read from 24 of those. What sampling takes out is counted into rows of their own, so a
+minute tells of all that came.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -26,8 +26,6 @@ from longpole_collector.stores.schema import MINUTE_NS, MINUTES, SPANS, STALE, T
 
 HOUR: Final = 60
 """Minutes that a row of an hour covers; the other rows cover one."""
-GONE_WIDTH: Final = 2
-"""The width of rows that count what sampling took out of a minute."""
 _WALL: Final = "wall_ms"
 _COLUMNS: Final = pa.schema(
     {
@@ -41,6 +39,8 @@ _COLUMNS: Final = pa.schema(
         "sum_ns": pa.int64(),
         "min_ms": pa.float64(),
         "max_ms": pa.float64(),
+        "is_stage": pa.bool_(),
+        "is_gone": pa.bool_(),
     }
 )
 _SLICE: Final = "service, route, prompt_version, request_model, metric, bucket"
@@ -93,7 +93,7 @@ def _refresh_hour(store: DuckStore, day: Day, hour: int, running: int) -> int:
         writer.execute(f"DELETE FROM {stale} WHERE {here} AND is_taken")  # noqa: S608
         writer.execute(
             f"DELETE FROM {target} AS old USING taken "  # noqa: S608
-            f"WHERE old.start_ns = taken.minute * {MINUTE_NS} AND width IN (1, -1)"
+            f"WHERE old.start_ns = taken.minute * {MINUTE_NS} AND width = 1 AND NOT is_gone"
         )
         writer.execute(f"INSERT INTO {target} SELECT * FROM counted")  # noqa: S608
         _merge_hour(writer, day, hour)
@@ -101,23 +101,20 @@ def _refresh_hour(store: DuckStore, day: Day, hour: int, running: int) -> int:
 
 
 def _merge_hour(
-    writer: duckdb.DuckDBPyConnection, day: Day, hour: int, widths: Sequence[int] = (1, -1)
+    writer: duckdb.DuckDBPyConnection, day: Day, hour: int, which: str = "true"
 ) -> None:
-    """Put the sum of an hour's minutes, of these widths, in place of what is there."""
-    of_minutes, of_hours = (
-        ", ".join(str(factor * width) for width in widths) for factor in (1, HOUR)
-    )
+    """Put the sum of an hour's minutes, of the rows asked for, in place of what is there."""
     target = f"{day.catalog}.{MINUTES.name}"
     columns = sealed.read(MINUTES) if day.is_sorted else "*"
     since_ns = hour * HOUR * MINUTE_NS
     writer.execute(
-        f"DELETE FROM {target} WHERE start_ns = {since_ns} AND width IN ({of_hours})"  # noqa: S608
+        f"DELETE FROM {target} WHERE start_ns = {since_ns} AND width = {HOUR} AND {which}"  # noqa: S608
     )
     writer.execute(
-        f"INSERT INTO {target} SELECT {since_ns}, {HOUR} * width, {_SLICE}, {_MERGED} "  # noqa: S608
-        f"FROM (SELECT {columns} FROM {target}) WHERE width IN ({of_minutes}) "
+        f"INSERT INTO {target} SELECT {since_ns}, {HOUR}, {_SLICE}, {_MERGED}, is_stage, false "  # noqa: S608
+        f"FROM (SELECT {columns} FROM {target}) WHERE width = 1 AND NOT is_gone AND {which} "
         f"AND start_ns >= {since_ns} AND start_ns < {since_ns + HOUR * MINUTE_NS} "
-        f"GROUP BY width, {_SLICE} ORDER BY width, metric"
+        f"GROUP BY is_stage, {_SLICE} ORDER BY is_stage, metric"
     )
 
 
@@ -133,7 +130,7 @@ def _complete(store: DuckStore, day: Day, is_stopping: Callable[[], bool]) -> No
     with store.exclusive() as writer:
         hours = writer.execute(
             f"SELECT DISTINCT start_ns // {HOUR * MINUTE_NS} AS hour FROM {target} "  # noqa: S608
-            f"WHERE width = {HOUR} AND hour >= {int(begun)} ORDER BY hour"
+            f"WHERE width = {HOUR} AND NOT is_stage AND hour >= {int(begun)} ORDER BY hour"
         ).fetchall()
     for (hour,) in hours:
         if is_stopping():
@@ -143,11 +140,11 @@ def _complete(store: DuckStore, day: Day, is_stopping: Callable[[], bool]) -> No
         rows = _filled(store.cursor(), day, minutes, _near(day, minutes), "stages.sql")
         with store.transaction(day) as writer, registered(writer, counted=rows):
             writer.execute(
-                f"DELETE FROM {target} WHERE width = -1 AND start_ns >= {first * MINUTE_NS} "  # noqa: S608
-                f"AND start_ns < {(first + HOUR) * MINUTE_NS}"
+                f"DELETE FROM {target} WHERE width = 1 AND is_stage AND NOT is_gone "  # noqa: S608
+                f"AND start_ns BETWEEN {first * MINUTE_NS} AND {(first + HOUR) * MINUTE_NS - 1}"
             )
             writer.execute(f"INSERT INTO {target} SELECT * FROM counted")  # noqa: S608
-            _merge_hour(writer, day, hour, (-1,))
+            _merge_hour(writer, day, hour, "is_stage")
             note(writer, day.catalog, NO_STAGES, str(hour + 1))
     with store.transaction(day) as writer:
         note(writer, day.catalog, NO_STAGES, "")
@@ -156,8 +153,8 @@ def _complete(store: DuckStore, day: Day, is_stopping: Callable[[], bool]) -> No
 def count_gone(writer: duckdb.DuckDBPyConnection, day: Day, between_ns: tuple[int, int]) -> None:
     """Count what is about to be taken out of a file, so that its minutes stay as they are.
 
-    Within the transaction that takes it out. Rows of twice a minute's width hold these counts,
-    and are added whenever the minute is counted anew.
+    Within the transaction that takes it out. Rows of their own hold these counts, and are added
+    whenever the minute is counted anew.
 
     Args:
         writer: has the transaction open, and the tables ``gone`` and ``late`` with ids of traces:
@@ -190,11 +187,11 @@ def count_gone(writer: duckdb.DuckDBPyConnection, day: Day, between_ns: tuple[in
     inside = ", ".join(str(minute * MINUTE_NS) for minute in minutes)
     with registered(writer, counted=pa.concat_tables(parts)):
         writer.execute(
-            f"DELETE FROM {target} WHERE abs(width) = {GONE_WIDTH} AND start_ns IN ({inside})"  # noqa: S608
+            f"DELETE FROM {target} WHERE is_gone AND start_ns IN ({inside})"  # noqa: S608
         )
         writer.execute(
-            f"INSERT INTO {target} SELECT minute_ns, {GONE_WIDTH} * width, {_SLICE}, {_MERGED} "  # noqa: S608
-            f"FROM counted GROUP BY minute_ns, width, {_SLICE}"
+            f"INSERT INTO {target} SELECT minute_ns, 1, {_SLICE}, {_MERGED}, is_stage, true "  # noqa: S608
+            f"FROM counted GROUP BY minute_ns, is_stage, {_SLICE}"
         )
 
 
@@ -210,8 +207,8 @@ def _counted(store: DuckStore, day: Day, minutes: list[int]) -> pa.Table:
             return pa.concat_tables(parts)
         with registered(cursor, counted=pa.concat_tables([*parts, gone])):
             found: Any = cursor.sql(
-                f"SELECT minute_ns, width, {_SLICE}, {_MERGED} FROM counted "  # noqa: S608
-                f"GROUP BY minute_ns, width, {_SLICE} ORDER BY width, metric, minute_ns"
+                f"SELECT minute_ns, 1, {_SLICE}, {_MERGED}, is_stage, false FROM counted "  # noqa: S608
+                f"GROUP BY minute_ns, is_stage, {_SLICE} ORDER BY is_stage, metric, minute_ns"
             ).to_arrow_table()
         table: pa.Table = found
         return table
@@ -238,11 +235,11 @@ def _filled(
 def _of_gone(cursor: duckdb.DuckDBPyConnection, day: Day, minutes: list[int]) -> pa.Table:
     """The counts of what was taken out, as rows of minutes."""
     found: Any = cursor.sql(
-        f"SELECT start_ns, width // {GONE_WIDTH}, {_SLICE}, num, sum_ns, min_ms, max_ms "  # noqa: S608
-        f"FROM {MINUTES.name} WHERE {_near(day, minutes)} AND abs(width) = {GONE_WIDTH} "
+        f"SELECT start_ns AS minute_ns, {', '.join(_COLUMNS.names[1:])} FROM {MINUTES.name} "  # noqa: S608
+        f"WHERE {_near(day, minutes)} AND is_gone "
         f"AND start_ns IN ({', '.join(str(minute * MINUTE_NS) for minute in minutes)})"
     ).to_arrow_table()
-    table: pa.Table = found.rename_columns(_COLUMNS.names).cast(_COLUMNS)
+    table: pa.Table = found.cast(_COLUMNS)
     return table
 
 

@@ -1,8 +1,8 @@
 """What sampling does to a store: weights on what is kept, and the rest taken out but counted.
 
-What goes from a file is counted into rows of minutes of a width of their own in the same
-transaction, so the counts of a minute are the same before and after. The ids of what went are
-kept for a while in the file.
+What goes from a file is counted into rows of minutes of their own in the same transaction, so the
+counts of a minute are the same before and after. The ids of what went are kept for a while in the
+file.
 """
 
 from collections.abc import Sequence

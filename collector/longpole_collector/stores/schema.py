@@ -102,9 +102,13 @@ MINUTES: Final = TableOf(
         "sum_ns": "BIGINT NOT NULL",
         "min_ms": "DOUBLE NOT NULL",
         "max_ms": "DOUBLE NOT NULL",
+        "is_stage": "BOOLEAN NOT NULL",
+        "is_gone": "BOOLEAN NOT NULL",
     },
 )
-"""Calls and workflows of the file, counted; ``start_ns`` of a stretch of ``width`` minutes."""
+"""Calls and workflows of the file, counted; ``start_ns`` of a stretch of ``width`` minutes, which
+is 1 or 60. ``is_stage``: workflows are counted by stage, ``metric`` is its name. ``is_gone``: what
+sampling took out of the minute is counted, which its other rows count too."""
 STALE: Final = TableOf(
     "stale_minute_rows", (), {"minute": "BIGINT NOT NULL", "is_taken": "BOOLEAN NOT NULL"}
 )

@@ -81,12 +81,16 @@ _READ: Final = {
         "ELSE sum_ns END AS sum_ns",
     ),
 }
+_KINDS: Final = {"is_stage": "width < 0", "is_gone": "abs(width) = 2"}
+_WIDTH: Final = "CASE abs(width) WHEN 60 THEN 60 ELSE 1 END"
+UNCODED: Final = {**_KINDS, "width": _WIDTH}
+"""Of minutes what schemas before 7 tell by ``width`` alone."""
 _ORDER: Final = {
     CALLS.name: "ORDER BY start_ns",
     TRACES.name: "ORDER BY start_ns",
     STAGES.name: "ORDER BY trace_hi, trace_lo, stage",
     # what one value or two tell wholly comes together
-    MINUTES.name: "ORDER BY width, metric, least(num, 3), start_ns",
+    MINUTES.name: "ORDER BY is_stage, is_gone, width, metric, least(num, 3), start_ns",
 }
 _MANY_ANSWERS: Final = 0.45
 """Share of spans with an answer's id from which on packed ids are smaller, for all that a null
@@ -108,9 +112,19 @@ def columns(connection: duckdb.DuckDBPyConnection, catalog: str, table: TableOf)
     return found
 
 
-def read(table: TableOf) -> str:
-    """What to SELECT from a table of such a file to have its columns as they are elsewhere."""
-    return _star(_READ.get(table.name, ()))
+def read(table: TableOf, *, is_sorted: bool = True, is_coded: bool = False) -> str:
+    """What to SELECT from a table of a file to have its columns as they are elsewhere.
+
+    Args:
+        table: which one.
+        is_sorted: whether the file was rewritten in order.
+        is_coded: whether it is of a schema whose minutes tell by ``width`` what they count.
+    """
+    replaced = _READ.get(table.name, ()) if is_sorted else ()
+    if is_coded and table is MINUTES:
+        kinds = ", ".join(f"{value} AS {name}" for name, value in _KINDS.items())
+        return f"{_star((*replaced, f'{_WIDTH} AS width'))}, {kinds}"
+    return _star(replaced)
 
 
 def written(connection: duckdb.DuckDBPyConnection, catalog: str, table: TableOf) -> str:

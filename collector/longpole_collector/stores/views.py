@@ -35,6 +35,7 @@ CREATE OR REPLACE MACRO log_bucket(x) AS CASE
     ELSE log_near(x) END;
 CREATE OR REPLACE MACRO log_value(b) AS 2 * pow({GAMMA}e0, b) / ({GAMMA}e0 + 1);
 """
+_UNITS: Final = (("minute", "1"), ("hour", "60"))
 OF_TRACE: Final = ("spans", "calls", "traces", "trace_stages")
 """Views that can be asked for one trace."""
 COUNTS: Final = ("minutes", "hours", "stage_minutes", "stage_hours")
@@ -57,23 +58,34 @@ class View(NamedTuple):
 
 @lru_cache(maxsize=1)
 def views() -> dict[str, View]:
-    """All views by name; ``{spans}`` in a file stands for the span record's columns."""
-    found: dict[str, View] = {}
-    for file in sorted(files("longpole_collector").joinpath("sql").iterdir(), key=str):
-        if not file.name.endswith(".sql"):
-            continue
-        source = file.read_text(encoding="utf-8")
-        header = [
-            line.removeprefix("--").strip()
-            for line in takewhile(lambda line: line.startswith("--"), source.splitlines())
-        ]
-        meanings = dict(_COLUMN.findall(source))
-        if "{spans}" in source:
-            meanings = {column.name: column.doc for column in columns(Span)}
-        name = file.name.removesuffix(".sql")
-        query = source.replace("{spans}", select_list(SPANS))
-        found[name] = View(name, query, " ".join(header), meanings)
-    return found
+    """All views by name, in their order.
+
+    ``{spans}`` in a file stands for the span record's columns. A file that says ``{unit}`` is of
+    two views, whose rows cover a minute and an hour.
+    """
+    found: list[View] = []
+    for file in files("longpole_collector").joinpath("sql").iterdir():
+        if file.name.endswith(".sql"):
+            name, source = file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")
+            found += (
+                _view(
+                    name.replace("minutes", f"{unit}s"),
+                    source.replace("{unit}", unit).replace("{num_minutes}", num_minutes),
+                )
+                for unit, num_minutes in _UNITS[: 2 if "{unit}" in source else 1]
+            )
+    return {view.name: view for view in sorted(found)}
+
+
+def _view(name: str, source: str) -> View:
+    header = [
+        line.removeprefix("--").strip()
+        for line in takewhile(lambda line: line.startswith("--"), source.splitlines())
+    ]
+    meanings = dict(_COLUMN.findall(source))
+    if "{spans}" in source:
+        meanings = {column.name: column.doc for column in columns(Span)}
+    return View(name, source.replace("{spans}", select_list(SPANS)), " ".join(header), meanings)
 
 
 def macros() -> str:

@@ -68,8 +68,7 @@ def heat_map(heat: Heat, box: Box | None, clock: Clock, *, is_dark: bool = False
         hovermode="closest",
         dragmode="select",
         selectdirection="any",
-        newselection={"line": {"width": 1, "dash": "dot", "color": _BOX}},
-        activeselection={"fillcolor": _BOX, "opacity": 0.12},
+        newselection={"line": {"width": 1.5, "dash": "solid", "color": _BOX}},
         xaxis={"title": {"text": f"start of the workflow, {clock.label}"}},
     )
     if heat.objective is not None:

@@ -73,6 +73,4 @@ def _ticks(bins: Sequence[Bin], bin_s: int, clock: Clock) -> dict[str, object]:
         return {}
     start_ns, end_ns = bins[0].start_ns, bins[-1].start_ns + bin_s * SECOND_NS
     at, labels = clock.ticks(start_ns, end_ns)
-    if at == [axis(start_ns)]:  # Plotly cannot place the title below a lone label on the edge
-        at = [axis((start_ns + end_ns) // 2)]
     return {"tickvals": at, "ticktext": labels, "range": [axis(start_ns), axis(end_ns)]}

@@ -42,37 +42,53 @@ class Card:
     tone: Tone = "grey"
 
 
-class _Measured(NamedTuple):
-    """What the cards show of one period: the quantiles of :data:`_LATENCIES`, and outcomes."""
+class Outcomes(NamedTuple):
+    """How many workflows a period has, of how many the outcome is known, how many are accepted."""
 
-    latencies: tuple[Quantile, ...]
     num_traces: int
     num_known: int
     num_accepted: int
 
 
+OUTCOMES: Final = (
+    "count(*) AS num_traces, count(outcome) AS num_known, "
+    "count(*) FILTER (outcome = 'accepted') AS num_accepted"
+)
+"""What to SELECT from traces for :class:`Outcomes`."""
+
+
+class _Measured(NamedTuple):
+    """What the cards show of one period: the quantiles of :data:`_LATENCIES`, and outcomes."""
+
+    latencies: tuple[Quantile, ...]
+    outcomes: Outcomes
+
+
 def cards(
-    filters: Filters, reader: Reader, counted: pl.DataFrame | None = None
+    filters: Filters, outcomes: Outcomes, reader: Reader, counted: pl.DataFrame | None = None
 ) -> tuple[Card, ...]:
     """p50 TTFT, p99 TTFT, p50 TPOT, p99 workflow time and accepted share; always five.
 
     Args:
         filters: which, and what they are compared with.
+        outcomes: theirs.
         reader: the store.
         counted: what ``rolled.counted`` has of it: latencies are to within 1 % then, also of
             what they are compared with.
     """
     past, before = filters.baseline, None
-    now = _measured(filters, reader, counted)
+    now = _Measured(_latencies(filters, reader, counted), outcomes)
     if past is not None:
-        before = _measured(past, reader, None if counted is None else rolled.whole(past, reader))
+        rows = None if counted is None else rolled.whole(past, reader)
+        then = Outcomes(**_row(_OUTCOMES, past, reader, "traces"))
+        before = _Measured(_latencies(past, reader, rows), then)
     found = [
         _latency_card(
             title, metric, now.latencies[place], before.latencies[place] if before else None
         )
         for place, (title, metric, _, _) in enumerate(_LATENCIES)
     ]
-    return (*found, _accepted_card(now, before))
+    return (*found, _accepted_card(now.outcomes, before.outcomes if before else None))
 
 
 _LATENCIES: Final = (
@@ -96,25 +112,20 @@ WITH lists AS (
 SELECT {quantiles.columns("wall", P99)} FROM lists
 """  # noqa: S608 - our own constants only
 
-_OUTCOMES = """
-SELECT count(*) AS num_traces, count(outcome) AS num_known,
-       count(*) FILTER (outcome = 'accepted') AS num_accepted
-FROM traces WHERE {condition}
-"""
+_OUTCOMES = f"SELECT {OUTCOMES} FROM traces WHERE {{condition}}"  # noqa: S608 - ours
 
 
-def _measured(filters: Filters, reader: Reader, counted: pl.DataFrame | None) -> _Measured:
-    outcomes = _row(_OUTCOMES, filters, reader, "traces")
+def _latencies(
+    filters: Filters, reader: Reader, counted: pl.DataFrame | None
+) -> tuple[Quantile, ...]:
     if counted is not None:
         found = rolled.measured(counted)
-        told = (rolled.quantile(found.get(column), q) for _, _, column, q in _LATENCIES)
-        return _Measured(tuple(told), **outcomes)
+        return tuple(rolled.quantile(found.get(column), q) for _, _, column, q in _LATENCIES)
     calls, walls = (_row(_CALLS, filters, reader, "calls"), _row(_WALLS, filters, reader, "traces"))
-    exact = (
+    return tuple(
         quantiles.read(walls if column == "wall_ms" else calls, column.removesuffix("_ms"), q)
         for _, _, column, q in _LATENCIES
     )
-    return _Measured(tuple(exact), **outcomes)
 
 
 def _row(query: str, filters: Filters, reader: Reader, view: View) -> dict[str, Any]:
@@ -140,7 +151,7 @@ def _latency_card(title: str, metric: str, now: Quantile, before: Quantile | Non
     return Card(title, text.duration(now.value), samples, interval, metric, change, tone)
 
 
-def _accepted_card(now: _Measured, before: _Measured | None) -> Card:
+def _accepted_card(now: Outcomes, before: Outcomes | None) -> Card:
     known, accepted = now.num_known, now.num_accepted
     samples = f"n = {text.count(known)} with an outcome"
     if not known:

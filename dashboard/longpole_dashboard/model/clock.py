@@ -5,7 +5,7 @@ as long as it is.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -16,8 +16,10 @@ SECOND_NS: Final = 1_000_000_000
 LAST_NS: Final = 2**63 - 1
 """The latest moment that the store can hold (in the year 2262)."""
 _DAY_S: Final = 86_400
-_GRID_S: Final = 900
-"""Offsets of zones are multiples of a quarter of an hour."""
+_YEAR_S: Final = 365 * _DAY_S
+_EDGE: Final = 10
+"""A label within this part of the axis' length from an end may be hidden."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STEPS_S: Final = (
     *(1, 2, 5, 10, 15, 30),
     *(60 * n for n in (1, 2, 5, 10, 15, 30)),
@@ -70,36 +72,54 @@ class Clock:
             moment = datetime.fromisoformat(said.strip())
             if moment.tzinfo is None:
                 moment = moment.replace(tzinfo=self._zone)
-            whole = moment - datetime(1970, 1, 1, tzinfo=UTC)
+            whole = moment - _EPOCH
         except (ValueError, OverflowError):
             return None
         ns = (whole.days * _DAY_S + whole.seconds) * SECOND_NS + whole.microseconds * 1_000
         return ns if 0 <= ns <= LAST_NS else None
 
     def ticks(self, start_ns: int, end_ns: int, most: int = 10) -> tuple[list[str], list[str]]:
-        """Positions (UTC, for the axis) and labels (this zone) of 1 to ``most`` round times."""
-        length_s = max(1, (end_ns - start_ns) // SECOND_NS)
-        step = next((s for s in _STEPS_S if length_s // s < most), length_s // most + 1)
-        grid = min(step, _GRID_S)
-        at: list[str] = []
+        """Positions (UTC, for the axis) and labels (this zone) of 1 to ``most`` round times.
+
+        At least one stands away from both ends: Plotly hides a label that would reach beyond the
+        figure, and where all are hidden it cannot place the title below them.
+        """
+        step = _step_s(max(1, (end_ns - start_ns) // SECOND_NS), most)
+        margin_ns = (end_ns - start_ns) // _EDGE
+        seconds = self._round_times(start_ns, end_ns, step)
+        if not any(start_ns + margin_ns <= s * SECOND_NS <= end_ns - margin_ns for s in seconds):
+            middle_ns = (start_ns + end_ns) // 2
+            return [axis(middle_ns)], [f"{self._at(middle_ns):%H:%M:%S<br>%b %d, %Y}"]
         labels: list[str] = []
         day = ""
-        for second in range(-(-start_ns // SECOND_NS // grid) * grid, end_ns // SECOND_NS, grid):
+        for second in seconds:
             local = self._at(second * SECOND_NS)
-            offset = local.utcoffset()
-            if (second + (int(offset.total_seconds()) if offset else 0)) % step:
-                continue
-            at.append(axis(second * SECOND_NS))
             time_of_day = local.strftime("%H:%M" if step >= 60 else "%H:%M:%S")
             told = f"{time_of_day}<br>{local:%b %d, %Y}"
             if step >= _DAY_S:
                 told = local.strftime("%b %d<br>%Y")
             labels.append(time_of_day if day == f"{local:%F}" and step < _DAY_S else told)
             day = f"{local:%F}"
-        if not at:  # too short for a round second: an axis without a label cannot be drawn
-            middle_ns = (start_ns + end_ns) // 2
-            return [axis(middle_ns)], [f"{self._at(middle_ns):%H:%M:%S<br>%b %d, %Y}"]
-        return at, labels
+        return [axis(second * SECOND_NS) for second in seconds], labels
+
+    def _round_times(self, start_ns: int, end_ns: int, step_s: int) -> list[int]:
+        """Epoch seconds at which this zone's clock shows a multiple of the step."""
+        first, last = -(-start_ns // SECOND_NS), end_ns // SECOND_NS
+        shown = [self._shown(first), self._shown(last)]
+        ahead = [at - second for at, second in zip(shown, (first, last), strict=True)]
+        found: set[int] = set()
+        for said in range((first + min(ahead)) // step_s * step_s, last + max(ahead), step_s):
+            wall = _EPOCH + timedelta(seconds=said)
+            for fold in (0, 1):  # an hour that comes twice, as clocks go back
+                second = int(wall.replace(tzinfo=self._zone, fold=fold).timestamp())
+                if first <= second < last and self._shown(second) == said:
+                    found.add(second)
+        return sorted(found)
+
+    def _shown(self, second: int) -> int:
+        """What this zone's clock shows, in seconds as if it were UTC."""
+        local = datetime.fromtimestamp(second, tz=self._zone)
+        return int(local.replace(tzinfo=UTC).timestamp())
 
     def _at(self, ns: int) -> datetime:
         return datetime.fromtimestamp(ns // SECOND_NS, tz=self._zone)
@@ -107,6 +127,12 @@ class Clock:
 
 UTC_CLOCK: Final = Clock()
 """What everything is shown in unless the reader wants it otherwise."""
+
+
+def _step_s(length_s: int, most: int) -> int:
+    """The shortest round step that gives no more than ``most`` ticks; of years beyond a few."""
+    years = length_s // (most * _YEAR_S) + 1
+    return next((s for s in _STEPS_S if length_s // s < most), years * _YEAR_S)
 
 
 def axis(ns: int) -> str:

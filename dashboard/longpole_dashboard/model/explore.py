@@ -132,7 +132,7 @@ class Brushed:
 
 
 _PICKED: Final = """
-WITH p AS MATERIALIZED ({points}),
+WITH p AS ({points}),
 b AS (SELECT trace_id, value, count(*) OVER () AS num FROM p WHERE {box}
       ORDER BY value DESC, trace_id LIMIT {most})
 SELECT b.trace_id, t.start_ns, b.value, b.num, t.wall_ms, t.long_pole,
@@ -147,7 +147,7 @@ def picked(filters: Filters, metric: str, box: Box, reader: Reader) -> Picked:
     """The workflows in a box: how many, and the ones with the highest values."""
     condition, params = box_condition(box)
     asked = _PICKED.format(
-        points=points(filters, METRICS[metric]),
+        points=points(filters, METRICS[metric], is_above=box.low is not None),
         box=condition,
         traces=filters.on("traces"),
         most=MAX_EXEMPLARS,
@@ -167,17 +167,17 @@ def brushed(found: Population, box: Box, split: str | None = None) -> Brushed:
         split: a dimension whose values are compared; ``None`` compares all of them.
     """
     rules = configured(CauseRules(), "causes")
-    selected = found.requests.filter(inside(box))
-    rest = found.requests.filter(~inside(box))
-    if "route" in selected.columns:
-        own = pl.col("route").is_in(selected["route"].unique().implode(), nulls_equal=True)
-        rest = rest.filter(own)
-    told = Brushed(selected.height, rest.height, found.requests.height)
-    if selected.height < MIN_BOXED or rest.height < MIN_BOXED:
-        which = "selected" if selected.height < MIN_BOXED else "others of the same routes"
-        least = min(selected.height, rest.height)
+    rows, is_inside = found.requests, found.requests.select(inside(box)).to_series()
+    num_selected = int(is_inside.sum())
+    if "route" in rows.columns:
+        routes = rows["route"].filter(is_inside).unique().implode()
+        rows = rows.filter(pl.col("route").is_in(routes, nulls_equal=True))
+    num_rest = rows.height - num_selected
+    told = Brushed(num_selected, num_rest, found.requests.height)
+    if min(num_selected, num_rest) < MIN_BOXED:
+        which = "selected" if num_selected < MIN_BOXED else "others of the same routes"
+        least = min(num_selected, num_rest)
         return replace(told, reason=f"too few {which}: {least} of {MIN_BOXED}")
-    rows = pl.concat([selected, rest]).sort("start_ns", "trace_id")
     name = found.metric if found.metric in rows.columns else VALUE
     rows = rows if found.is_sampled else rows.drop("weight")
     marked = cohort(rows, name, objective_ms=_NEVER, rules=rules.strata)

@@ -71,6 +71,9 @@ class HealthView:
         freshness_s: within how long half and 99 % of the spans could be seen, upper bounds of
             the buckets; ``None`` of none.
         broken: files of the store that cannot be read, and why.
+        problem: why the store cannot be used; empty where it can, or no collector tells.
+        log_bytes: bytes of requests that are in the collector's log alone; ``None`` where no
+            collector tells.
     """
 
     missing: str
@@ -79,6 +82,8 @@ class HealthView:
     queue_bytes: int | None = None
     freshness_s: tuple[float, float] | None = None
     broken: tuple[tuple[str, str], ...] = ()
+    problem: str = ""
+    log_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -246,6 +251,8 @@ def health(reader: Reader) -> HealthView:
         int(queued[0]) if queued else None,
         _freshness(samples),
         tuple(dict(status.get("broken", {})).items()),
+        str(status.get("problem") or ""),
+        status.get("log_bytes"),
     )
 
 

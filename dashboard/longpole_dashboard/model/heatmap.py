@@ -110,16 +110,20 @@ class Heat:
         return 1 + max((row for _, row, _ in self.cells), default=0)
 
 
-def points(filters: Filters, metric: Metric) -> str:
-    """SQL: ``trace_id``, ``start_ns`` and ``value`` of each complete workflow with the metric."""
+def points(filters: Filters, metric: Metric, *, is_above: bool = False) -> str:
+    """SQL: ``trace_id``, ``start_ns`` and ``value`` of each complete workflow with the metric.
+
+    ``is_above``: of those only that lie above ``$box_low``. What is not above it need not be
+    gathered by workflow, which takes longest: the slowest of all calls is the slowest of these.
+    """
+    known = f"{metric.column} > $box_low" if is_above else f"{metric.column} IS NOT NULL"
     whole = "NOT coalesce(list_contains(flags, 'incomplete_trace'), false)"
     chosen = f"FROM traces WHERE {filters.on('traces')} AND {whole}"
     if not metric.is_of_calls:
-        known = f"AND {metric.column} IS NOT NULL"
-        return f"SELECT trace_id, start_ns, {metric.column} AS value {chosen} {known}"
+        return f"SELECT trace_id, start_ns, {metric.column} AS value {chosen} AND {known}"
     slowest = (
         f"SELECT trace_id, max({metric.column}) AS value FROM calls WHERE {overlapping()} "  # noqa: S608 - our own words
-        f"AND {metric.column} IS NOT NULL GROUP BY trace_id"
+        f"AND {known} GROUP BY trace_id"
     )
     return (
         f"SELECT trace_id, t.start_ns, c.value FROM (SELECT trace_id, start_ns {chosen}) AS t "  # noqa: S608

@@ -8,7 +8,7 @@ import polars as pl
 
 from longpole_collector.stores.base import Reader, Value
 from longpole_dashboard.model import quantiles, rolled
-from longpole_dashboard.model.cards import Card, cards
+from longpole_dashboard.model.cards import OUTCOMES, Card, Outcomes, cards
 from longpole_dashboard.model.clock import stretch_words
 from longpole_dashboard.model.quantiles import P50, P99, Quantile
 from longpole_dashboard.model.window import SECOND_NS, Filters
@@ -101,15 +101,18 @@ class Overview:
     is_rolled: bool = False
 
 
+_EXTENT = f"""
+SELECT {OUTCOMES}, min(start_ns) AS first_ns, max(start_ns) AS last_ns,
+       coalesce(sum(num_calls), 0)::BIGINT AS num_calls
+FROM traces WHERE {{traces}}
+"""  # noqa: S608 - our own constants only
+
+
 def overview(filters: Filters, reader: Reader) -> Overview:
     """The page's content for these filters; empty lists where nothing matches."""
-    extent = reader.sql(
-        "SELECT count(*) AS n, min(start_ns) AS first_ns, max(start_ns) AS last_ns, "  # noqa: S608
-        "coalesce(sum(num_calls), 0)::BIGINT AS num_calls "
-        f"FROM traces WHERE {filters.on('traces')}",
-        filters.params,
-    ).to_pylist()[0]
-    num_traces = extent["n"]
+    (extent,) = _rows(_EXTENT, filters, reader)
+    outcomes = Outcomes(*(extent[name] for name in Outcomes._fields))
+    num_traces = outcomes.num_traces
     if not num_traces:
         return Overview(filters, 0, (), (), 1)
     bin_s = bin_width_s(extent["last_ns"] - extent["first_ns"], num_traces)
@@ -117,7 +120,7 @@ def overview(filters: Filters, reader: Reader) -> Overview:
     return Overview(
         filters,
         num_traces,
-        cards(filters, reader, counted),
+        cards(filters, outcomes, reader, counted),
         slices(filters, reader) if counted is None else rolled_slices(filters, counted),
         bin_s,
         counted is not None,

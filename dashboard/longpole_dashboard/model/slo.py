@@ -13,8 +13,8 @@ import numpy as np
 
 from longpole.config import find_file
 from longpole_analytics.alerts.event import route_of
+from longpole_analytics.alerts.settings import objectives_of
 from longpole_analytics.minutes import MINUTE_NS, SCALE
-from longpole_analytics.report.settings import objectives_of
 from longpole_analytics.slo.burn import Panel, burn_rates, panel, window
 from longpole_analytics.slo.check import FloorStatus, Standing, floor_status, standings
 from longpole_analytics.slo.objectives import LATENCIES, Objective, span

@@ -3,17 +3,17 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import polars as pl
 
-from longpole_analytics.finding import Finding, find
+from longpole_analytics.finding import Finding, find_among
 from longpole_analytics.requests import ALIASES, from_views
 from longpole_analytics.wording import quantile_name, where_text
 from longpole_collector.stores.base import Reader, Value
 from longpole_dashboard.model import text
 from longpole_dashboard.model.heatmap import MIN_BOXED
-from longpole_dashboard.model.window import AMONG, STAGES_AMONG, Filters, overlapping
+from longpole_dashboard.model.window import AMONG, DAY_NS, STAGES_AMONG, Filters, overlapping
 from longpole_dashboard.theme import look
 
 METRICS: Final = ("ttft_ms", "wall_ms")
@@ -59,28 +59,67 @@ class Verdict:
     box_ms: float | None = None
 
 
-class _Views:
-    """The newest workflows of a window, with their stages and calls."""
+_OF_TRACES: Final = (
+    *("trace_id", "start_ns", "wall_ms", "flags", "weight"),
+    *("route", "route_version", "prompt_version", "slo_class"),
+)
+_OF_STAGES: Final = ("trace_id", "stage", "critical_ms")
+_OF_CALLS: Final = (
+    *("trace_id", "start_ns", "end_ns", "provider", "request_model"),
+    *("route", "route_version", "prompt_version", "cache_state", "is_cold_start", "prefix_hash"),
+    *("input_tokens", "cached_input_tokens", "output_tokens", "num_chunks", "tokens_per_chunk"),
+    *("ttft_ms", "ttfv_ms", "tpot_ms", "stall_ms", "chunk_gap_max_ms"),
+    *("num_attempts", "error_type"),
+)
+"""Columns of each view: what a table of requests is made of, and what a finding is told by."""
+_NEWEST: Final = "ORDER BY start_ns DESC LIMIT $most"
 
-    def __init__(self, filters: Filters, reader: Reader) -> None:
-        chosen = f"FROM traces WHERE {filters.on('traces')}"
-        newest = f"ORDER BY start_ns DESC LIMIT {MAX_TRACES}"
-        # first when the oldest of them began: few files, and of few rows all columns, are left
-        begun = f"SELECT min(start_ns) AS ns FROM (SELECT start_ns {chosen} {newest})"  # noqa: S608 - ours
-        since = reader.sql(begun, filters.params)["ns"][0].as_py()
-        asked = f"SELECT * {chosen} AND start_ns >= $since {newest}"
-        self.traces = _frame(reader, asked, {**filters.params, "since": since or 0})
-        starts = self.traces["start_ns"]
-        first, last = (starts.min(), starts.max()) if len(starts) else (0, 0)
-        assert isinstance(first, int)  # noqa: S101 - a column of whole numbers
-        assert isinstance(last, int)  # noqa: S101 - likewise
-        given: dict[str, Value] = {"start": first, "end": last + 1}
-        given["ids"] = ",".join(self.traces["trace_id"])
-        self.stages = _frame(reader, f"SELECT * FROM trace_stages WHERE {STAGES_AMONG}", given)  # noqa: S608
-        # prices take long to find, and no finding asks for them
-        columns = "* EXCLUDE (cost_usd, price_version)"
-        asked = f"SELECT {columns} FROM calls WHERE {AMONG} AND {overlapping()} LIMIT {MAX_CALLS}"  # noqa: S608
-        self.calls = _frame(reader, asked, given)
+
+class _Newest(NamedTuple):
+    """The newest workflows of a window as a table of requests, and their calls."""
+
+    requests: pl.DataFrame
+    calls: pl.DataFrame
+
+
+def _chosen(filters: Filters) -> str:
+    return f"FROM traces WHERE {filters.on('traces')}"
+
+
+def _since(filters: Filters, reader: Reader) -> int:
+    """When the oldest of the newest workflows began; of a long window the last day is asked first.
+
+    That is enough where it has that many, and lies in one or two files.
+    """
+    newest = f"SELECT start_ns {_chosen(filters)} {_NEWEST}"
+    asked = f"SELECT count(*) AS n, min(start_ns) AS ns FROM ({newest})"  # noqa: S608 - ours
+    given = {**filters.params, "most": MAX_TRACES}
+    since: int | None = None
+    for start_ns in sorted({filters.start_ns, filters.end_ns - DAY_NS}, reverse=True):
+        if start_ns >= filters.start_ns:
+            (row,) = reader.sql(asked, {**given, "start": start_ns}).to_pylist()
+            since = row["ns"]
+            if row["n"] == MAX_TRACES:
+                break
+    return since or 0
+
+
+def _newest(filters: Filters, reader: Reader) -> _Newest:
+    # first when the oldest of them began: few files, and of few rows these columns, are left
+    since = _since(filters, reader)
+    asked = f"SELECT {', '.join(_OF_TRACES)} {_chosen(filters)} AND start_ns >= $since {_NEWEST}"
+    traces = _frame(reader, asked, {**filters.params, "since": since, "most": MAX_TRACES})
+    starts = traces["start_ns"]
+    first, last = (starts.min(), starts.max()) if len(starts) else (0, 0)
+    assert isinstance(first, int)  # noqa: S101 - a column of whole numbers
+    assert isinstance(last, int)  # noqa: S101 - likewise
+    given: dict[str, Value] = {"start": first, "end": last + 1}
+    given["ids"] = ",".join(traces["trace_id"])
+    asked = f"SELECT {', '.join(_OF_STAGES)} FROM trace_stages WHERE {STAGES_AMONG}"  # noqa: S608 - ours
+    stages = _frame(reader, asked, given)
+    asked = f"SELECT {', '.join(_OF_CALLS)} FROM calls WHERE {AMONG} AND {overlapping()}"  # noqa: S608 - ours
+    calls = _frame(reader, f"{asked} LIMIT {MAX_CALLS}", given)
+    return _Newest(from_views(traces, stages, calls), calls)
 
 
 def verdicts(filters: Filters, objectives: Objectives, reader: Reader) -> tuple[Verdict, ...]:
@@ -93,8 +132,8 @@ def verdicts(filters: Filters, objectives: Objectives, reader: Reader) -> tuple[
         objectives: what metrics of routes should stay under.
         reader: the store.
     """
-    views = _Views(filters, reader)
-    found = [each for metric in METRICS for each in _findings(views, metric, objectives)]
+    newest = _newest(filters, reader)
+    found = [each for metric in METRICS for each in _findings(newest, metric, objectives)]
     if not found:
         return (
             Verdict(
@@ -102,43 +141,38 @@ def verdicts(filters: Filters, objectives: Objectives, reader: Reader) -> tuple[
             ),
         )
     found.sort(key=_lost_ms, reverse=True)
-    requests = from_views(views.traces, views.stages, views.calls)
     told: list[Verdict] = []
     seen: set[tuple[object, ...]] = set()
     for each in found:
         key = (each.route, tuple(each.where.items()))
         is_wrong = each.cause is not None or each.objective_ms is not None
         if key not in seen and (is_wrong or not told):
-            told.append(_told(each, requests))
+            told.append(_told(each, newest.requests))
         seen.add(key)
     told.sort(key=lambda each: each.tone != "worse")
     return tuple(told[:MAX_VERDICTS])
 
 
-def _findings(views: _Views, metric: str, objectives: Objectives) -> list[Finding]:
+def _findings(newest: _Newest, metric: str, objectives: Objectives) -> list[Finding]:
     """The findings of a metric: of each route that has an objective, and of the worst others."""
+
+    def find(requests: pl.DataFrame, limit_ms: float | None) -> Finding | None:
+        return find_among(requests, newest.calls, objective_ms=limit_ms, metric=metric)
+
     found: list[Finding | None] = []
-    left = views.traces
+    left = newest.requests
     for (of, route), limit_ms in objectives.items():
         if of == metric and route is not None:
             own = left.filter(pl.col("route") == route)
             left = left.filter(pl.col("route").ne_missing(route))
-            found.append(_find(own, views, metric, limit_ms))
+            found.append(find(own, limit_ms))
     for _ in range(MAX_VERDICTS):
-        worst = _find(left, views, metric, objectives.get((metric, None)))
+        worst = find(left, objectives.get((metric, None)))
         found.append(worst)
         if worst is None:
             break
         left = left.filter(pl.col("route").ne_missing(worst.route))
     return [each for each in found if each is not None]
-
-
-def _find(
-    traces: pl.DataFrame, views: _Views, metric: str, limit_ms: float | None
-) -> Finding | None:
-    if not traces.height:
-        return None
-    return find(traces, views.stages, views.calls, objective_ms=limit_ms, metric=metric)
 
 
 def _lost_ms(found: Finding) -> float:

@@ -170,43 +170,48 @@ def bounds(reader: Reader) -> Bounds:
 
 
 class _Counted(NamedTuple):
-    """What is counted by the hour: names, and since when some workflows perhaps are not."""
+    """What is counted by the hour: since when some workflows perhaps are not, and all names."""
 
     since_ns: int
-    names: dict[str, list[str]]
+    names: dict[str, set[str]]
 
 
 _COUNTED: Final = """
-SELECT coalesce(sum(num) FILTER (start_ns < $since), 0)
+SELECT coalesce(sum(num), 0)
          = (SELECT count(*) FROM traces WHERE start_ns < $since) AS is_counted,
        list(DISTINCT route) AS route, list(DISTINCT prompt_version) AS prompt_version
-FROM stage_hours WHERE stage IS NULL
+FROM (SELECT route, prompt_version, sum(num) FILTER (start_ns < $since) AS num
+      FROM stage_hours WHERE stage IS NULL GROUP BY route, prompt_version)
 """
 """A row without a stage counts all workflows of its hour and slice."""
+_UNCOUNTED: Final = """
+SELECT list(DISTINCT route) AS route, list(DISTINCT prompt_version) AS prompt_version
+FROM traces WHERE start_ns >= $since
+"""
 
 
 def _counted(newest_ns: int, reader: Reader) -> _Counted | None:
-    """What is counted by the hour; ``None`` if some workflows from before are not."""
+    """The names of what is counted, and of what is not yet; ``None`` if that is not only new."""
     since_ns = newest_ns // HOUR_NS * HOUR_NS - HOUR_NS
-    row = reader.sql(_COUNTED, {"since": since_ns}).to_pylist()[0]
-    if not row.pop("is_counted"):
+    (known,) = reader.sql(_COUNTED, {"since": since_ns}).to_pylist()
+    if not known.pop("is_counted"):
         return None
-    return _Counted(since_ns, {name: found or [] for name, found in row.items()})
+    (new,) = reader.sql(_UNCOUNTED, {"since": since_ns}).to_pylist()
+    names = {
+        name: {*filter(None, known[name] or ()), *filter(None, new[name] or ())} for name in new
+    }
+    return _Counted(since_ns, names)
 
 
 def _names(reader: Reader, view: str, column: str, counted: _Counted | None) -> tuple[str, ...]:
     """The values of a column; of a large store from what is counted, and what is not yet."""
+    if counted is not None and column in counted.names:
+        return tuple(sorted(counted.names[column])[:MAX_NAMES])
     source, given = f"SELECT {column} FROM {view}", dict[str, Value]()  # noqa: S608 - ours
-    known: list[str] = []
-    if counted is not None and column in ("request_model", *counted.names):
-        known = counted.names.get(column, [])
+    if counted is not None and column == "request_model":
         given["since"] = counted.since_ns
-        source += " WHERE start_ns >= $since"
-        if column == "request_model":
-            source = f"SELECT DISTINCT {column} FROM hours UNION ALL {source}"  # noqa: S608
-    query = (
-        f"SELECT {column} AS name FROM ({source}) WHERE coalesce({column}, '') <> '' "  # noqa: S608 - ours
-        "GROUP BY 1 ORDER BY 1 LIMIT $most"
-    )
-    found = reader.sql(query, {**given, "most": MAX_NAMES}).column("name").to_pylist()
-    return tuple(sorted({*filter(None, known), *found})[:MAX_NAMES])
+        source = f"SELECT DISTINCT {column} FROM hours UNION ALL {source} WHERE start_ns >= $since"  # noqa: S608
+    # unknown ones are left out here: there every row would be looked at for that
+    query = f"SELECT {column} AS name FROM ({source}) GROUP BY 1 ORDER BY 1 LIMIT $most"  # noqa: S608 - ours
+    found = reader.sql(query, {**given, "most": MAX_NAMES + 2}).column("name").to_pylist()
+    return tuple(filter(None, found))[:MAX_NAMES]

@@ -22,7 +22,8 @@ class Page:
 
     ``draw`` gets what the filter bar says and what the store holds; ``is_shown`` says whether the
     page is in the menu; at its address it is in any case. ``ahead`` asks what ``draw`` will need,
-    before there is a browser to draw in; ``None`` asks nothing.
+    before there is a browser to draw in; ``None`` asks nothing. ``without_store`` draws what can be
+    told while the store cannot be asked; ``None`` draws nothing but why.
     """
 
     title: str
@@ -31,3 +32,4 @@ class Page:
     draw: Callable[[Selection, Bounds], None]
     is_shown: Callable[[], bool] = _always
     ahead: Callable[[Filters, Begin], object] | None = None
+    without_store: Callable[[], None] | None = None

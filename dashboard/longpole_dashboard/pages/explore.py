@@ -1,32 +1,29 @@
 """Explore: which workflows are slow, what they share, and where they lose their time."""
 
-import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 import streamlit as st
 
-from longpole_dashboard import data, widgets
+from longpole_dashboard import data, heat_chart, widgets
 from longpole_dashboard.components.table import Cell, Column, Row, table
 from longpole_dashboard.figures import explore as figures
+from longpole_dashboard.heat_chart import BOX
 from longpole_dashboard.model import explore, objective, text
-from longpole_dashboard.model.box import Box, box_to_filter, read_box, spelled
+from longpole_dashboard.model.box import Box, read_box, spelled
 from longpole_dashboard.model.clock import iso
 from longpole_dashboard.model.explore import Brushed, Exemplar, Picked
 from longpole_dashboard.model.heatmap import ALIASES, METRICS, Heat, heatmap
 from longpole_dashboard.model.population import Population, population
 from longpole_dashboard.model.selection import spelled as spelled_match
-from longpole_dashboard.model.window import COLUMNS, SECOND_NS, Bounds, Match
+from longpole_dashboard.model.window import COLUMNS, Bounds, Match
 from longpole_dashboard.pages.base import Page
-from longpole_dashboard.source import source
 from longpole_dashboard.theme import look
 from longpole_dashboard.widgets import Selection
 
 METRIC: Final = "metric"
-BOX: Final = "box"
 SPLIT: Final = "split"
-_MAP: Final = "map"
-_DRAWN: Final = "longpole_box_drawn"
 _DENSE: Final = 200
 """A selection of which a sample holds fewer is read anew, densely."""
 
@@ -61,16 +58,15 @@ def _content(selected: Selection) -> None:
     widgets.window_line(heat.filters, heat.num, data.bounds(), selected)
     box = _box(heat)
     if box is None:
-        _map(heat, box, selected)
+        heat_chart.draw(heat, box, selected)
         widgets.note(
             f"Only {text.counted(heat.num, 'workflow')} here: too few to tell slow ones from "
             "others. Draw a box on the map to list what is in it."
         )
         return
-    inside = data.begin(explore.picked, heat.filters, metric, box)
-    _map(heat, box, selected)
-    picked = inside()
-    _selection(heat, box, picked, selected)
+    asked_for = data.begin(explore.picked, heat.filters, metric, box)
+    heat_chart.draw(heat, box, selected)
+    picked = _selection(heat, box, asked_for, selected)
     st.subheader("Workflows in the selection, slowest first")
     opened = _exemplars(picked.exemplars, heat, selected)
     if len(picked.exemplars) < picked.num:
@@ -115,53 +111,41 @@ def _box(heat: Heat) -> Box | None:
     return box or heat.slow
 
 
-def _take_box() -> None:
-    """Put the box that was just drawn into the address."""
-    box = box_to_filter(st.session_state.get(st.session_state[_DRAWN]))
-    if box is not None:
-        st.query_params[BOX] = spelled(box)
-
-
-# --- the map ------------------------------------------------------------------------------------
-def _map(heat: Heat, box: Box | None, selected: Selection) -> None:
-    # A drawn outline belongs to one map: another one is another chart.
-    key = f"{_MAP}-{heat.metric}-{spelled(box) if box else ''}"
-    st.session_state[_DRAWN] = key
-    st.plotly_chart(
-        figures.heat_map(heat, box, selected.clock, is_dark=st.context.theme.type == "dark"),
-        key=key,
-        on_select=_take_box,
-        selection_mode="box",
-        config={"displayModeBar": False, "scrollZoom": False},
-        alt=f"workflows by start and {METRICS[heat.metric].label}, as a map of counts",
-    )
-    told = [f"Drag on the map to select. {text.counted(heat.num, 'workflow')} on it"]
-    if heat.num_flat:
-        told.append(f"{text.count(heat.num_flat)} of them at 0, below its edge")
-    if heat.num_unknown:
-        told.append(
-            f"{text.counted(heat.num_unknown, 'more workflow')} incomplete or without the metric"
-        )
-    widgets.muted("; ".join(told) + ".")
-    now_ns = time.time_ns()
-    if now_ns - heat.read_ns > data.TTL_S * SECOND_NS and not source().is_recorded:
-        widgets.muted(f"The map is as of {text.ago(heat.read_ns, now_ns)} ago.")
-
-
-def _selection(heat: Heat, box: Box, picked: Picked, selected: Selection) -> None:
-    """The line under the map, the buttons, and what the selection shares."""
+# --- the selection ------------------------------------------------------------------------------
+def _selection(
+    heat: Heat, box: Box, asked_for: Callable[[], Picked], selected: Selection
+) -> Picked:
+    """The line under the map, the buttons, and what the selection shares; what is in it."""
+    above = st.container()
+    people = data.hold(population, heat.filters, heat.metric, None)
+    is_dense = people.num_inside(box) >= _DENSE
+    if is_dense:  # enough to compare, however many there are: it is drawn while they are counted
+        _compared(people, heat, box)
+    picked = asked_for()
     told = f"**{text.counted(picked.num, 'workflow')} selected** of {text.count(heat.num)}"
-    st.markdown(f"{told} · {text.markdown(_box_text(heat, box, selected))}")
-    _buttons(heat, box, selected)
+    with above:
+        st.markdown(f"{told} · {text.markdown(_box_text(heat, box, selected))}")
+        _buttons(heat, box, selected)
+    if not is_dense:
+        _compared_densely(people, heat, box, picked)
+    return picked
+
+
+def _compared_densely(people: Population, heat: Heat, box: Box, picked: Picked) -> None:
+    """What a selection shares of which a sample holds few."""
     if picked.is_thin:
         widgets.note(
             f"{text.counted(picked.num, 'workflow')} in the box: under 30 say nothing in per cent. "
             "They are listed below."
         )
         return
-    people = data.hold(population, heat.filters, heat.metric, None)
-    if people.num_inside(box) < min(_DENSE, picked.num):
+    if people.num_inside(box) < picked.num:
         people = data.hold(population, heat.filters, heat.metric, box)
+    _compared(people, heat, box)
+
+
+def _compared(people: Population, heat: Heat, box: Box) -> None:
+    """What a selection shares, and where it loses its time."""
     split = _split(people)
     found = explore.brushed(people, box, split)
     if found.reason:

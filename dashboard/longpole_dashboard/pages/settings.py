@@ -29,17 +29,24 @@ _POLICIES: Final = {
     "keep": "prompts and answers are kept for {days} days, then dropped; the spans stay",
 }
 _SENT: Final = "longpole_sink_said"
+_TITLE: Final = "Settings and health"
 
 
 def draw(selected: Selection, held: Bounds) -> None:
     """All of it, in the order in which one looks for it."""
-    st.title("Settings and health")
+    st.title(_TITLE)
     found = data.ask(health.settings, places.folder(selected))
     st.fragment(_health, run_every=selected.refresh_s)()
     _lacks(held)
     _settings(found)
     _sinks(selected)
     _versions(found)
+
+
+def _without_store() -> None:
+    """What the collector tells while its store cannot be asked."""
+    st.title(_TITLE)
+    _health()
 
 
 # --- health -------------------------------------------------------------------------------------
@@ -50,6 +57,8 @@ def _health() -> None:
         widgets.muted(shown.missing)
         return
     _counts(shown)
+    if shown.problem:
+        widgets.note(f"The store cannot be used: {shown.problem}", "worse", *_waiting(shown))
     for name, why in shown.broken:
         widgets.note(f"{name} cannot be read and is left out: {why}", "worse", "longpole doctor")
     if shown.lost:
@@ -72,12 +81,28 @@ _LOST_COLUMNS: Final = (
 def _counts(shown: HealthView) -> None:
     pairs = [(name, text.count(num)) for name, num in shown.counts]
     pairs.append(("waiting to be stored", _bytes(shown.queue_bytes)))
+    if shown.log_bytes is not None:
+        pairs.append(("in the log alone", _bytes(shown.log_bytes)))
     if shown.freshness_s is not None:
         half, most = shown.freshness_s
         pairs.append(("half visible within", _bound(half)))
         pairs.append(("99 % visible within", _bound(most)))
     widgets.facts(pairs)
     widgets.muted("since the collector started")
+
+
+def _waiting(shown: HealthView) -> tuple[str, str]:
+    """What becomes of requests while the store is away, and what to do."""
+    waits = (
+        f"{_bytes(shown.log_bytes)} of acknowledged requests wait"
+        if shown.log_bytes
+        else "none waits"
+    )
+    return (
+        f"Mend it over there: what is acknowledged goes in by itself ({waits} in the log).",
+        "Where the log is full (max_log_bytes) senders are told to come again. "
+        "longpole doctor says whether the store answers.",
+    )
 
 
 def _bound(seconds: float) -> str:
@@ -318,4 +343,4 @@ def _bytes(num: int | None) -> str:
     return f"{text.significant(size)} {units[0]}"
 
 
-PAGE = Page("Settings and health", ":material/settings:", 85, draw)
+PAGE = Page(_TITLE, ":material/settings:", 85, draw, without_store=_without_store)

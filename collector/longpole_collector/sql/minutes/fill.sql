@@ -28,7 +28,9 @@ SELECT
         -9223372036854775807, least(9223372036854775807, sum(round(x * 1e6)::HUGEINT))
     )::BIGINT AS sum_ns,
     min(x) AS min_ms,
-    max(x) AS max_ms
+    max(x) AS max_ms,
+    false AS is_stage,
+    false AS is_gone
 FROM (UNPIVOT c ON ttft_ms, tpot_ms, e2e_ms, wall_ms INTO NAME metric VALUE x)
 WHERE abs(x) < 1e12 AND minute_ns IN ({minutes})
 GROUP BY ALL

@@ -17,7 +17,7 @@ s AS NOT MATERIALIZED (
 )
 SELECT
     minute_ns,
-    -1 AS width,
+    1 AS width,
     service, route, prompt_version, NULL::VARCHAR AS request_model,
     stage AS metric,
     NULL::INTEGER AS bucket,
@@ -25,7 +25,9 @@ SELECT
     -- of values that no clock gives, as much as there is room for
     greatest(-9223372036854775807, least(9223372036854775807, sum(x)))::BIGINT AS sum_ns,
     0::DOUBLE AS min_ms,
-    0::DOUBLE AS max_ms
+    0::DOUBLE AS max_ms,
+    true AS is_stage,
+    false AS is_gone
 FROM s
 WHERE minute_ns IN ({minutes})
 GROUP BY ALL

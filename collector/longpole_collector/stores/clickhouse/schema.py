@@ -3,8 +3,9 @@
 A file holds one CREATE TABLE or one SELECT. In tables ``{engine:ARGUMENTS}`` becomes the engine
 of the kind that the address asks for (one server, copies, a cluster sharded by trace) and
 ``{ttl:COLUMN}`` the time to live. In views ``{columns}`` are those of the local store's view of
-that name, so that both have the same. A column that a file or a record has and a table lacks is
-added; what else changes raises :data:`SCHEMA_VERSION` and gets statements in :data:`_STEPS`.
+that name, so that both have the same; in tables those of them that the file does not say itself.
+A column that a table lacks is added; what else changes raises :data:`SCHEMA_VERSION` and gets
+statements in :data:`_STEPS`.
 """
 
 import hashlib
@@ -45,7 +46,8 @@ _TYPES: Final[dict[type, str]] = {
     bool: "Nullable(Bool)",
     list: "Array(String) CODEC(ZSTD(1))",
 }
-"""Of a column that the record has and the file does not say."""
+"""Of a column that the record has and no file says."""
+_TEXTS: Final = (str, list)
 _MADE: Final = "made"
 LOCAL: Final = "_local"
 """Of a cluster's table the name ends so on each server."""
@@ -229,22 +231,33 @@ def _view_columns(view: str, query: str) -> str:
 @cache
 def table_columns(table: str) -> Mapping[str, str]:
     """Column -> its type and more: what a table's file says, and what the records have besides."""
-    text = _read("tables", table)
-    told = {name: kind for name, kind in _COLUMN.findall(text) if name != "INDEX"}
+    told = dict(_said(table))
     view = next((view for view, made_of in _MADE_OF.items() if made_of == table), None)
     if view is None:
         return told
     records = {column.name: column.type for column in (*columns(Trace), *columns(Span))}
-    said = _read("views", view)
+    computed = _read("views", view)
     for name in views()[view].columns:
         in_ns = f"{name.removesuffix('_ms')}_ns"
-        if name in told or in_ns in told or f" AS {name}" in said:
+        if name in told or in_ns in told or f" AS {name}" in computed:
             continue
-        if name in records:
-            told[name] = _TYPES[records[name]]
-        elif name.endswith("_ms") and in_ns in records:
-            told[in_ns] = _TYPES[int]
+        stored = name if name in records else in_ns
+        if stored in records:
+            told[stored] = _kind(stored, records[stored])
     return told
+
+
+@cache
+def _said(table: str) -> Mapping[str, str]:
+    return {name: kind for name, kind in _COLUMN.findall(_read("tables", table)) if name != "INDEX"}
+
+
+def _kind(name: str, record_type: type) -> str:
+    """The type of a column: a text's is that in the table of spans, but never unpacked."""
+    if record_type not in _TEXTS:
+        return _TYPES[record_type]
+    found = _said("span_rows").get(name, _TYPES[record_type])
+    return found if "CODEC" in found else f"{found} CODEC(ZSTD(1))"
 
 
 @cache
@@ -266,7 +279,9 @@ def _create(table: str, name: str, address: Address) -> str:
             r"TTL toDateTime(fromUnixTimestamp64Nano(toInt64(\1))) "
             f"+ INTERVAL {address.ttl_days} DAY DELETE\n"
         )
-    made = _TTL.sub(ttl, _read("tables", table))
+    more = (each for each in table_columns(table).items() if each[0] not in _said(table))
+    listed = "".join(f"    {column} {kind},\n" for column, kind in more)
+    made = _TTL.sub(ttl, _read("tables", table).replace("    {columns}\n", listed))
     made = _ENGINE.sub(lambda found: engine.replace("ARGUMENTS", found[1]), made)
     settings = _SETTINGS
     if address.is_replicated:

@@ -5,7 +5,7 @@ Streamlit's own grid draws on a canvas: no links, no chips, and its CSV export p
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import streamlit as st
 
@@ -34,6 +34,9 @@ class Cell(NamedTuple):
     line: Sequence[float | None] = ()
 
 
+_PLAIN: Final = Cell("")
+
+
 class Row(NamedTuple):
     """One row; with ``key`` and ``href`` its first cell is a link and a click opens it."""
 
@@ -60,9 +63,16 @@ def table(name: str, columns: Sequence[Column], rows: Sequence[Row]) -> str | No
     data = {
         "label": name,
         "columns": [column._asdict() for column in columns],
-        "rows": [
-            {**row._asdict(), "cells": [cell._asdict() for cell in row.cells]} for row in rows
-        ],
+        "rows": [{**row._asdict(), "cells": [_told(cell) for cell in row.cells]} for row in rows],
     }
     opened = _MOUNT(key=name, data=data, on_opened_change=lambda: None).opened
     return opened if isinstance(opened, str) else None
+
+
+def _told(cell: Cell) -> dict[str, Any]:
+    """A cell without what is as in any other; it is half of what a table sends."""
+    return {
+        name: value
+        for name, value, usual in zip(Cell._fields, cell, _PLAIN, strict=True)
+        if value != usual
+    }

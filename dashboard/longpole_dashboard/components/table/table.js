@@ -34,7 +34,10 @@ function lineNode(points) {
   return svg;
 }
 
-function cellNode(cell, column, row, isFirst) {
+const PLAIN = { text: "", muted: "", colour: null, is_hatched: false, bar_ratio: null, line: [] };
+
+function cellNode(told, column, row, isFirst) {
+  const cell = { ...PLAIN, ...told };
   const node = element("td", column.is_number ? "number" : "");
   const holder = element("div", "cell");
   if (cell.bar_ratio !== null) {

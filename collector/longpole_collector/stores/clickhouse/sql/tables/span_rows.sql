@@ -86,6 +86,7 @@ CREATE TABLE {name} {on_cluster} (
     links Nullable(String) CODEC(ZSTD(1)),
     stored_ns Int64 DEFAULT toUnixTimestamp64Nano(now64(9)) CODEC(Delta(8), ZSTD(1)),
     version UInt64 DEFAULT 0 CODEC(ZSTD(1)),
+    {columns}
     INDEX stored stored_ns TYPE minmax GRANULARITY 1,
     INDEX by_trace trace_id TYPE bloom_filter(0.01) GRANULARITY 1
 )

@@ -1,32 +1,17 @@
 -- Workflows as they were last rolled up, each with its stages: they are replaced together.
 CREATE TABLE {name} {on_cluster} (
-    trace_id String CODEC(ZSTD(1)),
     start_ns Int64 CODEC(Delta(8), T64, ZSTD(1)),
     wall_ns Int64 CODEC(T64, ZSTD(1)),
     end_lag_ns Int64 CODEC(T64, ZSTD(1)),
     end_ns Int64 ALIAS start_ns + wall_ns + end_lag_ns,
     root_name LowCardinality(String) CODEC(ZSTD(1)),
-    service LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
-    route LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
-    route_version LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
-    prompt_version LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
-    slo_class LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
-    outcome LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
-    failure_class LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
-    time_to_useful_ns Nullable(Int64) CODEC(T64, ZSTD(1)),
-    time_to_accepted_ns Nullable(Int64) CODEC(T64, ZSTD(1)),
     num_spans Int64 CODEC(T64, ZSTD(1)),
     num_calls Int64 CODEC(T64, ZSTD(1)),
     num_tools Int64 CODEC(T64, ZSTD(1)),
     num_retries Int64 CODEC(T64, ZSTD(1)),
-    input_tokens Nullable(Int64) CODEC(T64, ZSTD(1)),
-    cached_input_tokens Nullable(Int64) CODEC(T64, ZSTD(1)),
-    output_tokens Nullable(Int64) CODEC(T64, ZSTD(1)),
-    cost_usd Nullable(Float64) CODEC(ZSTD(1)),
     long_pole LowCardinality(String) CODEC(ZSTD(1)),
     long_pole_ns Int64 CODEC(T64, ZSTD(1)),
     shape LowCardinality(Nullable(String)) CODEC(ZSTD(1)),
-    flags Array(LowCardinality(String)) CODEC(ZSTD(1)),
     stages Array(LowCardinality(String)) CODEC(ZSTD(1)),
     stages_critical_ns Array(Int64) CODEC(T64, ZSTD(1)),
     stages_rest_ns Array(Int64) CODEC(ZSTD(1)),
@@ -35,6 +20,7 @@ CREATE TABLE {name} {on_cluster} (
     rollup_version UInt32 CODEC(ZSTD(1)),
     version UInt64 CODEC(Delta(8), ZSTD(1)),
     is_gone UInt8 DEFAULT 0,
+    {columns}
     INDEX by_trace trace_id TYPE bloom_filter(0.01) GRANULARITY 1
 )
 ENGINE = {engine:version, is_gone}
