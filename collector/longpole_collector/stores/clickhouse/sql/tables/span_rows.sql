@@ -80,8 +80,8 @@ CREATE TABLE {name} {on_cluster} (
     time_to_accepted_ns Nullable(Int64) CODEC(ZSTD(1)),
     flags Array(LowCardinality(String)) CODEC(ZSTD(1)),
     attributes_json String EPHEMERAL '{}',
-    attributes Map(LowCardinality(String), Nullable(String))
-        DEFAULT JSONExtract(attributes_json, 'Map(LowCardinality(String), Nullable(String))') CODEC(ZSTD(6)),
+    attributes Map(LowCardinality(String), LowCardinality(Nullable(String)))
+        DEFAULT JSONExtract(attributes_json, 'Map(LowCardinality(String), LowCardinality(Nullable(String)))') CODEC(ZSTD(3)),
     events Nullable(String) CODEC(ZSTD(1)),
     links Nullable(String) CODEC(ZSTD(1)),
     stored_ns Int64 DEFAULT toUnixTimestamp64Nano(now64(9)) CODEC(Delta(8), ZSTD(1)),
