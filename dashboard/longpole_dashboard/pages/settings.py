@@ -140,11 +140,14 @@ _LACK_COLUMNS: Final = (Column("fact"), Column("how many, and what it would unlo
 
 
 def _ledger(rows: Sequence[Quality]) -> None:
+    # what nobody lacks would push the reasons out of sight
+    titles = [title for _, title in health.RATIOS]
+    lacking = [i for i in range(len(titles)) if any(each.ratios[i] != 0 for each in rows)]
     columns = (
         Column("service"),
         Column("read as"),
         Column("calls", is_number=True),
-        *(Column(title, is_number=True) for _, title in health.RATIOS),
+        *(Column(titles[i], is_number=True) for i in lacking),
         Column("why"),
     )
     drawn = [
@@ -153,7 +156,7 @@ def _ledger(rows: Sequence[Quality]) -> None:
                 Cell(each.service or text.UNKNOWN),
                 Cell(each.dialect),
                 Cell(text.count(each.num_calls)),
-                *(Cell(text.percent(ratio)) for ratio in each.ratios),
+                *(Cell(text.percent(each.ratios[i])) for i in lacking),
                 Cell("; ".join(each.reasons) or "nothing is missing"),
             )
         )
@@ -164,6 +167,8 @@ def _ledger(rows: Sequence[Quality]) -> None:
         return
     st.markdown("**Model calls by sender**, all that are stored")
     table("data quality", columns, drawn)
+    if nobody := [title for i, title in enumerate(titles) if i not in lacking]:
+        widgets.muted(f"0 % everywhere: {', '.join(nobody)}.")
     widgets.reproduce(places.command("query", "SELECT * FROM quality", "--json"))
 
 
