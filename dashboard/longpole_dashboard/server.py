@@ -111,6 +111,8 @@ def options(host: str, port: int) -> dict[str, Any]:
         "server.enableStaticServing": False,
         "server.enableAgentApi": False,
         "server.maxUploadSize": 20,
+        # a page that comes back is drawn from its address; one kept for it holds megabytes
+        "server.disconnectedSessionTTL": 20,
         "browser.gatherUsageStats": False,
         "client.showErrorDetails": "none",
         "client.showErrorLinks": False,
