@@ -27,7 +27,7 @@ from longpole.forks import loading
 from longpole.vocab import keys
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
     from longpole.config import Scalar
     from longpole.export import Exporter, Processor
@@ -64,6 +64,7 @@ process: object = object()
 
 _lock = threading.RLock()
 _own: "TracerProvider | NoOpTracerProvider | None" = None
+_own_processor: "Processor | None" = None
 _exporter: "Exporter | None" = None
 _forced: AnyProvider | None = None
 _is_initialised = False
@@ -84,7 +85,9 @@ def init(
     A ``TracerProvider`` the application already set is used; it gets longpole's exporter beside
     its own only when an endpoint was chosen for longpole (argument, ``LONGPOLE_SDK_ENDPOINT`` or
     ``longpole.toml``). Without one, longpole's provider becomes the application's. A second call
-    changes nothing and says so in the log.
+    changes nothing and says so in the log. Spans that ended before went where the defaults say;
+    one that is still open, such as the workflow around this call, goes the new way from its real
+    start.
 
     Args:
         service: ``service.name``.
@@ -96,7 +99,7 @@ def init(
     Raises:
         UsageError: an unknown option, a wrong value, or a broken ``longpole.toml``.
     """
-    global _own, _headers, _is_initialised  # noqa: PLW0603 - one set-up per process
+    global _own, _own_processor, _headers, _is_initialised  # noqa: PLW0603 - one set-up a process
     chosen = settings.load(redact=redact, service=service, endpoint=endpoint, **options)
     with _lock:
         if _is_initialised:
@@ -109,8 +112,10 @@ def init(
             if _exporter is not None:
                 _exporter.hurry()
             attendant.start()
+            if _own_processor is not None:
+                _own_processor.heir = _inherit
             attendant.put(getattr(_own, "shutdown", _nothing))
-            _own = None
+            _own = _own_processor = None
         provider = trace.get_tracer_provider()
         if isinstance(provider, ProxyTracerProvider):
             own = _own_provider()
@@ -133,6 +138,8 @@ def tracer() -> Tracer:
             return known[1]
     found = provider.get_tracer(keys.SCOPE_SDK)
     _tracer_of = (provider, found)
+    if _own_processor is not None and provider is not _forced:  # the application may have set one
+        _own_processor.heir = _inherit if provider is not _own and _takes_ended(found) else None
     return found
 
 
@@ -278,7 +285,28 @@ def _own_provider() -> "TracerProvider | NoOpTracerProvider":
         return _own
 
 
+def _inherit(span: "ReadableSpan") -> None:
+    """An ended span of a set-up that retired goes the way of the one in force."""
+    made_by: Any = tracer()
+    if not _takes_ended(made_by):
+        health.count(health.dropped, "closed")
+        health.warn_once(
+            "inherit",
+            f"longpole.init() came inside '{span.name}', which is lost: call it before the first "
+            "workflow",
+        )
+        return
+    span._resource = made_by.resource
+    made_by.span_processor.on_end(span)
+
+
+def _takes_ended(made_by: Tracer) -> bool:
+    """The tracer is OpenTelemetry's SDK's, whose processors take a span that began elsewhere."""
+    return hasattr(made_by, "span_processor") and hasattr(made_by, "resource")
+
+
 def _build() -> "TracerProvider":
+    global _own_processor  # noqa: PLW0603 - the provider's
     import platform
 
     from opentelemetry.sdk.resources import Resource
@@ -288,7 +316,8 @@ def _build() -> "TracerProvider":
     host = Resource({keys.HOST_NAME: platform.node()})  # tells whose clock the spans show
     named = Resource.create({keys.SERVICE_NAME: service} if service else {})
     provider = TracerProvider(resource=host.merge(named), shutdown_on_exit=False)
-    provider.add_span_processor(_processor())
+    _own_processor = _processor()
+    provider.add_span_processor(_own_processor)
     return provider
 
 

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
@@ -165,9 +165,14 @@ _QUIET = _Quiet()
 
 
 class Processor(BatchSpanProcessor):
-    """OpenTelemetry's batch processor behind our own count of what waits."""
+    """OpenTelemetry's batch processor behind our own count of what waits.
+
+    Attributes:
+        heir: takes the spans that end from now on, where another set-up has taken over.
+    """
 
     def __init__(self, exporter: Exporter, settings: Settings) -> None:
+        self.heir: Callable[[ReadableSpan], None] | None = None
         self._admit = exporter.admit
         super().__init__(
             exporter,
@@ -178,5 +183,7 @@ class Processor(BatchSpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         """Queue a finished, sampled span, or count it as dropped."""
-        if span.context is not None and span.context.trace_flags.sampled and self._admit():
+        if self.heir is not None:
+            self.heir(span)
+        elif span.context is not None and span.context.trace_flags.sampled and self._admit():
             super().on_end(span)

@@ -53,6 +53,7 @@ from longpole_dashboard.model import (
     window,
 )
 from longpole_dashboard.model.box import Box
+from longpole_dashboard.model.clock import UTC_CLOCK, Clock
 from longpole_dashboard.model.window import Filters, Match
 
 from .both import Both, readers
@@ -132,12 +133,19 @@ def _dashboard(scene: Scene) -> Iterator[tuple[str, Callable[[], object]]]:
     for name, filters in (("", everything), (" of a route", some)):
         yield f"overview{name}", lambda f=filters: overview.overview(f, both)
         yield f"slowest{name}", lambda f=filters: overview.slowest(f, both)
-        yield f"stage bins{name}", lambda f=filters: overview.stage_bins(f, 60, 100, both)
+        yield (
+            f"stage bins{name}",
+            lambda f=filters: overview.stage_bins(f, 60, 100, UTC_CLOCK, both),
+        )
+    year = Filters(everything.start_ns - 300 * 86_400 * 10**9, everything.end_ns)
+    changed = Clock("America/New_York")
+    yield "days of a clock", lambda: overview.stage_bins(year, 86_400, 100, changed, both)
+    yield "engine by a clock", lambda: engine.engine(year, changed, both)
     yield "heatmap of calls", lambda: heatmap.heatmap(everything, "ttft_ms", 2.0, both)
     yield "heatmap", lambda: heatmap.heatmap(everything, "e2e_ms", None, both)
     yield "verdicts", lambda: verdict.verdicts(everything, {}, both)
-    yield "engine of a route", lambda: engine.engine(some, both)
-    yield "few of the traces", lambda: overview.stage_bins(everything, 60, 10**7, both)
+    yield "engine of a route", lambda: engine.engine(some, UTC_CLOCK, both)
+    yield "few of the traces", lambda: overview.stage_bins(everything, 60, 10**7, UTC_CLOCK, both)
     yield "rolled", lambda: _rolled(scene)
     yield "population", lambda: population.population(everything, "ttft_ms", None, both)
     box = Box(low=0.5, high=1e9)
@@ -189,10 +197,10 @@ def _counted_names(scene: Scene) -> None:
 
 
 def _engine_requests(scene: Scene) -> None:
-    shown = engine.engine(scene.filters, scene.both)
+    shown = engine.engine(scene.filters, UTC_CLOCK, scene.both)
     assert shown.models
     first = scene.filters.start_ns
-    engine.requests(scene.filters, shown.models[0].name, first, 2 * 86_400, scene.both)
+    engine.requests(scene.filters, shown.models[0].name, first, 2 * 86_400, UTC_CLOCK, scene.both)
 
 
 def _details(trace_id: str, both: Both) -> None:
@@ -217,6 +225,7 @@ def _analytics(scene: Scene) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "pieces", lambda: loading._cuts(both, "(SELECT * FROM spans)", [], "start_ns", 10**6)
     yield "calls", lambda: cache_loading.calls_of(both, **given)
     yield "steps", lambda: measuring._step_spans(both, *between)
+    yield "weights", lambda: measuring._weights(both, *between)
     yield (
         "attributes",
         lambda: compare_loading._attributes(both, "is_model_call", "app.%", *between),

@@ -124,6 +124,23 @@ def test_what_is_outside_the_subset_is_refused_by_its_name(query: str, word: str
         rewrite(query)
 
 
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("start_ns >= ? AND ? > 0", "intDiv(start_ns, 600000000000) >= intDiv(toInt64('5'), "),
+        ("start_ns < 7 + 9", "intDiv(start_ns, 600000000000) <= intDiv(7 + 9, 600000000000)"),
+        ("service = 'a' AND start_ns > 7", "intDiv(start_ns, 600000000000) >= intDiv(7, "),
+        ("start_ns >= 7 OR service = 'a'", None),  # the other side may begin at any time
+        ("start_ns >= end_ns", None),
+        ("start_ns >= 7.5", None),
+    ],
+)
+def test_a_window_is_told_as_the_tables_are_sorted(where: str, told: str | None) -> None:
+    given = [5, 5][: where.count("?")]
+    made = rewrite(f"SELECT count(*) AS num FROM spans WHERE {where}", given)  # noqa: S608
+    assert "intDiv" not in made if told is None else told in made
+
+
 def test_the_table_stays_small() -> None:
     assert len(rules.RULES) + len(rules.NAMED) <= 30
 

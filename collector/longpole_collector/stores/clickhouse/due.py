@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from longpole.errors import UsageError
 from longpole_collector.stores.clickhouse.client import SETTINGS, Client
-from longpole_collector.stores.clickhouse.schema import note, noted
+from longpole_collector.stores.clickhouse.schema import STRETCH_NS, note, noted
 
 BATCH_SPANS: Final = 65_536
 """Settled at once: the more, the less a question costs a span."""
@@ -37,6 +37,7 @@ _REST: Final = 20
 _MARGIN_NS: Final = 60_000_000_000
 """A block is dated when its insert begins, and seen when it ends."""
 _NOTED_EVERY_NS: Final = 10_000_000_000
+_STRETCH: Final = f"intDiv(start_ns, {STRETCH_NS})"
 _WORDS: Final = re.compile(r"(\d{1,6})/(\d{1,6})")
 _IDS: Final = re.compile(r"[0-9a-f,']+")
 LONG: Final[dict[str, Any]] = {
@@ -48,7 +49,7 @@ LONG: Final[dict[str, Any]] = {
 _DUE: Final = """
 WITH
     (SELECT min(start_ns) FROM span_rows WHERE {new}) AS first,
-    recent AS (SELECT trace_id FROM span_rows WHERE {new} AND start_ns >= first)
+    recent AS (SELECT trace_id FROM span_rows WHERE {new} AND {from_first})
 SELECT s.trace_id AS trace_id, s.num AS num, s.since_ns AS since_ns, s.until_ns AS until_ns
 FROM (
     SELECT
@@ -56,16 +57,16 @@ FROM (
         min(start_ns) AS since_ns, max(start_ns) AS until_ns,
         min(stored_ns) AS first_ns, max(stored_ns) AS last_ns, countIf(parent_id IS NULL) AS roots
     FROM span_rows
-    WHERE trace_id IN (recent) AND {own} AND start_ns >= first - {slack:Int64}
+    WHERE trace_id IN (recent) AND {own} AND {from_slack}
     GROUP BY trace_id
     HAVING (last_ns <= {quiet:Int64} OR first_ns <= {patient:Int64}) AND roots >= {roots:UInt8}
 ) AS s
 LEFT JOIN (
     SELECT trace_id, num_rows, rollup_version FROM trace_rows FINAL
-    WHERE trace_id IN (recent) AND {own} AND start_ns >= first - {slack:Int64}
+    WHERE trace_id IN (recent) AND {own} AND {from_slack}
 ) AS t ON s.trace_id = t.trace_id
 WHERE coalesce(t.num_rows, 0) <> s.num OR coalesce(t.rollup_version, 0) <> {version:UInt32}
-ORDER BY intDiv(since_ns, 600000000000), trace_id
+ORDER BY intDiv(since_ns, {stretch}), trace_id
 LIMIT 1 BY trace_id
 LIMIT {most:UInt64}
 """
@@ -153,8 +154,10 @@ class Finding:
             new.append(f"stored_ns >= {self._since_ns()}")
         else:
             new.append(f"stored_ns >= {self._looked_ns - _MARGIN_NS}")
-            new.append(f"start_ns >= {now_ns - LATE_NS}")
+            new.append(since(str(now_ns - LATE_NS)))
         asked = _DUE.replace("{new}", " AND ".join(new)).replace("{own}", self._shard.condition)
+        asked = asked.replace("{stretch}", str(STRETCH_NS)).replace("{from_first}", since("first"))
+        asked = asked.replace("{from_slack}", since("first - {slack:Int64}"))
         found = self._client.ask(
             asked,
             LONG,
@@ -219,7 +222,18 @@ def of_traces(trace_ids: Sequence[str], since_ns: int, until_ns: int) -> str:
     """The condition for rows of these traces that begin in [since, until]."""
     ids = "'" + "','".join(trace_ids) + "'"
     assert _IDS.fullmatch(ids), "ids are hex"  # noqa: S101 - they come from our own rows
-    return f"trace_id IN ({ids}) AND start_ns >= {since_ns} AND start_ns <= {until_ns}"
+    return f"trace_id IN ({ids}) AND {between(since_ns, until_ns)}"
+
+
+def since(start: str) -> str:
+    """The condition for rows that begin then or later, as the tables are sorted."""
+    return f"start_ns >= {start} AND {_STRETCH} >= intDiv({start}, {STRETCH_NS})"
+
+
+def between(since_ns: int, until_ns: int) -> str:
+    """The condition for rows that begin in [since, until], as the tables are sorted."""
+    last = f"start_ns <= {until_ns} AND {_STRETCH} <= intDiv({until_ns}, {STRETCH_NS})"
+    return f"{since(str(since_ns))} AND {last}"
 
 
 def server_ns(client: Client) -> int:

@@ -30,6 +30,7 @@ from longpole_collector.stores.clickhouse.due import (
     Shard,
     Window,
     batches,
+    between,
     of_traces,
     server_ns,
 )
@@ -164,8 +165,8 @@ class Settling:
         found = self._client.ask(
             f"SELECT {_KIN_COLUMNS} FROM span_rows "  # noqa: S608 - our own words
             "WHERE is_model_call AND NOT is_engine AND parent_id IS NULL "
-            f"AND start_ns >= {since_ns - _KIN_WINDOW_NS} "
-            f"AND start_ns <= {until_ns + _KIN_WINDOW_NS} AND ({' OR '.join(told)}) "
+            f"AND {between(since_ns - _KIN_WINDOW_NS, until_ns + _KIN_WINDOW_NS)} "
+            f"AND ({' OR '.join(told)}) "
             f"LIMIT 1 BY trace_id, span_id, start_ns LIMIT {_MAX_KIN}",
             LONG,
         )
