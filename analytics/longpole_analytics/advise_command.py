@@ -70,7 +70,7 @@ def advise(
 
 
 def _print(console: Console, report: Report) -> None:
-    from longpole_analytics.wording import milliseconds
+    from longpole_analytics.wording import milliseconds, sampled_text
 
     left_out = f", {report.num_left_out} incomplete or odd left out" if report.num_left_out else ""
     console.print(
@@ -81,13 +81,16 @@ def _print(console: Console, report: Report) -> None:
     if len(report.advice) > MAX_SHOWN:
         console.print(f"\nand {len(report.advice) - MAX_SHOWN} more: see --json")
     if report.advice:
-        each = report.together_ms / report.num_traces
+        each = report.together_ms / report.num_stood_for
         console.print(
             f"\nAll of it together: {milliseconds(each)} a trace in the mean, overlaps counted "
             "once.\nHolds if everything else stays equal: no load feedback, and every order seen "
             "is kept.",
             markup=False,
         )
+    if report.sampling is not None:
+        said = sampled_text(report.sampling, "traces")
+        console.print(f"\n{said}. Times and money are those of all.", markup=False, soft_wrap=True)
 
 
 def _print_one(console: Console, advice: Advice) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from longpole.errors import BadInput
+from longpole.vocab import Span
 from longpole_analytics.loading import (
+    PAGE_ROWS,
     Source,
     all_rows,
     flat_table,
     opened,
     requests_of,
-    time_window,
+    view_rows,
 )
 from longpole_analytics.span_loading import MAX_WALL_NS
 
 if TYPE_CHECKING:
+    import polars as pl
     import pyarrow as pa
 
     from longpole_analytics.advisor._population import Population
@@ -23,6 +27,11 @@ if TYPE_CHECKING:
 
 _KEY = ("start_ns", "trace_id", "span_id")
 _LEFT_OUT = frozenset(("events", "status_message"))
+_NAMES: Final = ", ".join(name for name in Span._fields if name not in _LEFT_OUT)
+_AMONG: Final = (
+    "trace_id IN (SELECT unnest(string_split($ids, ','))) AND start_ns BETWEEN $low AND $high"
+)
+_NEVER_NS: Final = 0
 
 
 def load_population(
@@ -67,26 +76,58 @@ def population_of(
 
 def _spans(reader: Reader, where: str | None, between: tuple[int | None, int | None]) -> pa.Table:
     import pyarrow as pa
-    import pyarrow.compute as pc
+
+    from longpole_collector.stores.remote import RemoteReader
 
     if not where and between == (None, None):
         return _rows(reader, ["true"], [])
-    requests = requests_of(reader, where=where, since_ns=between[0], until_ns=between[1])
-    starts = requests["start_ns"].drop_nulls()
+    wanted = _wanted(reader, where, between)
+    if not isinstance(reader, RemoteReader):
+        with suppress(BadInput):  # at once, unless it is more than the store gives
+            return _of_traces(reader, wanted)
+    num = wanted["num_spans"].fill_null(1).cum_sum() // (PAGE_ROWS // 2)
+    parts = [
+        _of_traces(reader, part) for part in wanted.with_columns(num).partition_by("num_spans")
+    ]
+    whole = pa.concat_tables(parts or [_of_traces(reader, wanted)])
+    return whole.sort_by([(name, "ascending") for name in _KEY])
+
+
+def _wanted(
+    reader: Reader, where: str | None, between: tuple[int | None, int | None]
+) -> pl.DataFrame:
+    """``trace_id``, ``start_ns`` and ``num_spans`` of the requests, in order of time."""
+    from longpole_analytics.requests import from_views
+
+    traces = view_rows(reader, "traces", *between)
+    if where:
+        requests = requests_of(reader, where=where, since_ns=between[0], until_ns=between[1])
+    else:  # calls and stages say nothing of which there are
+        stages, calls = (
+            view_rows(reader, view, _NEVER_NS, _NEVER_NS) for view in ("trace_stages", "calls")
+        )
+        requests = from_views(traces, stages, calls)
+    found = traces.join(requests, on="trace_id", how="semi").drop_nulls("start_ns")
+    return found.select("trace_id", "start_ns", "num_spans").sort("start_ns", "trace_id")
+
+
+def _of_traces(reader: Reader, wanted: pl.DataFrame) -> pa.Table:
+    """All spans of some traces.
+
+    The ids are given, so that a store compares them before it reads what is long.
+    """
+    starts = wanted["start_ns"]
     low: Any = starts.min() if len(starts) else 0
     high: Any = starts.max() if len(starts) else -1
-    conditions, given = time_window("spans", low, high + 1)
     # the traces are within a day of these: only those days' files are opened
-    conditions.append("start_ns BETWEEN ? AND ?")
-    given += [low - MAX_WALL_NS, high + MAX_WALL_NS]
-    spans = _rows(reader, conditions, given)
-    wanted = pa.array(requests["trace_id"].to_list(), pa.string())
-    return spans.filter(pc.is_in(spans["trace_id"], wanted))
+    given: dict[str, Value] = {
+        "ids": ",".join(wanted["trace_id"]),
+        "low": low - MAX_WALL_NS,
+        "high": high + MAX_WALL_NS,
+    }
+    return reader.sql(f"SELECT {_NAMES} FROM spans WHERE {_AMONG}", given)  # noqa: S608 - ours
 
 
 def _rows(reader: Reader, conditions: list[str], given: list[Value]) -> pa.Table:
     """All spans that meet the conditions."""
-    from longpole.vocab import Span
-
-    names = ", ".join(name for name in Span._fields if name not in _LEFT_OUT)
-    return all_rows(reader, f"SELECT {names} FROM spans", conditions, given, _KEY)  # noqa: S608
+    return all_rows(reader, f"SELECT {_NAMES} FROM spans", conditions, given, _KEY)  # noqa: S608

@@ -87,10 +87,14 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """All lines, in the order of the checklist."""
+    """All lines, in the order of the checklist.
+
+    Numbers are of what was looked at; shares and medians are weighed where traces were sampled.
+    """
 
     num_traces: int
     lines: tuple[Line, ...]
+    sampling: dict[str, Any] | None = None
 
     def count(self, grade: str) -> int:
         """How many lines have a grade."""
@@ -105,6 +109,7 @@ class Audit:
             "num_fail": self.count(FAIL),
             "num_not_observable": self.count(UNSEEN),
             "lines": [line.document() for line in self.lines],
+            **({} if self.sampling is None else {"sampling": self.sampling}),
         }
 
 

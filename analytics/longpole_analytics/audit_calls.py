@@ -13,7 +13,7 @@ from longpole_analytics.advisor.base import Candidate, Fact, of, text
 from longpole_analytics.advisor.buffered_streams import marked
 from longpole_analytics.advisor.not_streamed import shown
 from longpole_analytics.audit import FAIL, PASS, UNSEEN, AuditRules, Line, ids
-from longpole_analytics.measures import share
+from longpole_analytics.weighted import part as part_of
 
 _LAYERS: Final = ("prompt", "exact", "semantic")
 _LONG: Final = 1024
@@ -27,7 +27,7 @@ def streaming(pop: Population, rules: AuditRules, advisor: AdvisorRules) -> Line
     if told.height < rules.min_calls and every["is_streamed"].all():
         told = every  # of short ones, only that they are streamed says something
     whole = told.filter(~pl.col("is_streamed"))
-    part = share(whole.height, told.height)
+    part = part_of(whole, told)
     pages = pop.spans.filter(pl.col("render_updates").is_not_null() & pl.col("is_sound"))
     streamed = told.filter("is_streamed")["trace"]
     stuck = pages.filter(
@@ -35,8 +35,8 @@ def streaming(pop: Population, rules: AuditRules, advisor: AdvisorRules) -> Line
     )
     facts: tuple[Fact, ...] = (of("not_streamed_share", part),)
     if pages.height:
-        facts = (*facts, Fact("pages_painted_once_share", stuck.height / pages.height,
-                              pages.height))  # fmt: skip
+        once = part_of(stuck, pages)
+        facts = (*facts, Fact("pages_painted_once_share", once.value, pages.height))
     if told.height < rules.min_calls:
         return Line(check, question, UNSEEN, "too few answers of some length say whether they "
                     "were streamed", "wrap the client with longpole.wrap", facts)  # fmt: skip
@@ -44,7 +44,8 @@ def streaming(pop: Population, rules: AuditRules, advisor: AdvisorRules) -> Line
         return Line(check, question, FAIL, f"{part.k} of {part.n} answers that a user waits for "
                     "come in one piece", "call with stream=True and pass chunks on", facts,
                     ids(pop.traces, whole["trace"]))  # fmt: skip
-    if pages.height >= rules.min_calls and stuck.height > rules.max_bad_share * pages.height:
+    is_stuck = (part_of(stuck, pages).value or 0.0) > rules.max_bad_share
+    if pages.height >= rules.min_calls and is_stuck:
         return Line(check, question, FAIL, f"{stuck.height} of {pages.height} pages paint a "
                     "streamed answer once, at its end", "paint while the answer comes", facts,
                     ids(pop.traces, stuck["trace"]))  # fmt: skip
@@ -57,7 +58,7 @@ def buffering(pop: Population, rules: AuditRules, advisor: AdvisorRules) -> Line
     check, question = "no_buffering", "Is nothing between model and client buffering streams?"
     told = marked(pop.calls, advisor)
     held = told.filter("is_buffered")
-    part = share(held.height, told.height)
+    part = part_of(held, told)
     facts = (of("buffered_share", part),)
     if told.height < rules.min_calls:
         return Line(check, question, UNSEEN, "too few streams tell when their chunks came",
@@ -97,13 +98,13 @@ def cache_layers(pop: Population, rules: AuditRules, advisor: AdvisorRules) -> L
     is_hit_prompt = pl.col("cached_input_tokens") > 0
     # providers cache from so many tokens on; an engine's own cache may take shorter ones
     long = told.filter((pl.col("input_tokens") >= _LONG) | is_hit_prompt)
-    hits = {"prompt": share(long.filter(is_hit_prompt).height, long.height)}
+    hits = {"prompt": part_of(long.filter(is_hit_prompt), long)}
     looks = pop.spans.filter(pl.col("app_cache_hit").is_not_null() & pl.col("is_sound"))
     kind = pl.col("app_cache_kind").fill_null("exact")
     is_hit = pl.col("app_cache_hit").str.to_lowercase() == "true"
     for layer in _LAYERS[1:]:
         own = looks.filter(kind == layer)
-        hits[layer] = share(own.filter(is_hit).height, own.height)
+        hits[layer] = part_of(own.filter(is_hit), own)
     facts = tuple(of(f"{layer}_hit_rate", hits[layer]) for layer in _LAYERS)
     is_ours = (pop.spans["scope"] == keys.SCOPE_SDK).any()
     seen = [layer for layer in _LAYERS if hits[layer].n >= rules.min_calls]
@@ -139,7 +140,7 @@ def prompt_order(pop: Population, rules: AuditRules, advisor: AdvisorRules) -> L
         | pl.col("prefix_hash").is_not_null()
         | (pl.col("cached_input_tokens") > 0)
     )
-    part = share(told.height, pop.calls.height)
+    part = part_of(told, pop.calls)
     facts = (of("calls_that_tell_share", part),)
     if told.height < rules.min_calls:
         return Line(check, question, UNSEEN, "neither hashes of prompts nor cached tokens are told",

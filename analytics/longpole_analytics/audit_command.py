@@ -62,7 +62,7 @@ def audit(
 
 def _print(console: Console, found: Audit) -> None:
     from longpole_analytics.audit import FAIL, PASS, UNSEEN
-    from longpole_analytics.wording import printable
+    from longpole_analytics.wording import printable, sampled_text
 
     console.print(
         f"{found.num_traces} traces: {found.count(PASS)} pass, {found.count(FAIL)} fail, "
@@ -76,3 +76,5 @@ def _print(console: Console, found: Audit) -> None:
             console.print(f"{'':15} -> {printable(line.next_step)}", markup=False, soft_wrap=True)
         if line.trace_ids:
             console.print(f"{'':15} {', '.join(line.trace_ids)}", markup=False, soft_wrap=True)
+    if found.sampling is not None:
+        console.print(f"\n{sampled_text(found.sampling, 'traces')}.", markup=False, soft_wrap=True)

@@ -10,12 +10,13 @@ import polars as pl
 from longpole.vocab import Stage
 from longpole_analytics.advisor._population import Population
 from longpole_analytics.advisor._thresholds import AdvisorRules
-from longpole_analytics.advisor.base import Fact, groups, median, numbers, of
+from longpole_analytics.advisor.base import Fact, groups, lowest, median, numbers, of
 from longpole_analytics.advisor.cold_paths import tempered
 from longpole_analytics.advisor.speculation import guesses
 from longpole_analytics.audit import FAIL, PASS, UNSEEN, AuditRules, Line, ids
-from longpole_analytics.measures import share
-from longpole_analytics.stats import is_shown, rank
+from longpole_analytics.stats import rank
+from longpole_analytics.weighted import is_shown, quantile, weights_of
+from longpole_analytics.weighted import part as part_of
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 MAX_SLICES: Final = 20
@@ -26,10 +27,10 @@ def measured(pop: Population, rules: AuditRules, advisor: AdvisorRules) -> Line:
     """Whether quantiles can be had by slice: traces say their route, and are enough."""
     check, question = "measured", "Are p50, p95 and p99 measured by slice?"
     sound = pop.traces.filter("is_sound")
-    named = share(int(sound["route"].is_not_null().sum()), sound.height)
-    by = sound.group_by("route", maintain_order=True).agg("wall_ms").to_dicts()
-    by.sort(key=lambda each: (-len(each["wall_ms"]), each["route"] or ""))
-    rows = tuple(_slice(each["route"], each["wall_ms"]) for each in by[:MAX_SLICES])
+    named = part_of(sound.drop_nulls("route"), sound)
+    by = [(rows["route"][0], rows) for rows in sound.partition_by("route")]
+    by.sort(key=lambda each: (-each[1].height, each[0] or ""))
+    rows = tuple(_slice(*each) for each in by[:MAX_SLICES])
     carried = sum(row["n"] for row in rows if row["p95_ms"] is not None)
     facts = (of("traces_with_route_share", named), Fact("traces_in_slices_with_p95", carried,
                                                         sound.height))  # fmt: skip
@@ -48,12 +49,13 @@ def measured(pop: Population, rules: AuditRules, advisor: AdvisorRules) -> Line:
                 ids(pop.traces, sound["trace"]), rows)  # fmt: skip
 
 
-def _slice(route: str | None, walls: list[float]) -> dict[str, Any]:
-    ordered = sorted(walls)
-    row: dict[str, Any] = {"route": route, "n": len(ordered)}
+def _slice(route: str | None, traces: pl.DataFrame) -> dict[str, Any]:
+    ordered = traces.sort("wall_ms")
+    walls, weights = numbers(ordered, "wall_ms"), weights_of(ordered)
+    row: dict[str, Any] = {"route": route, "n": ordered.height}
     for q in QUANTILES:
-        shown = is_shown(len(ordered), q)
-        row[f"p{100 * q:g}_ms"] = ordered[rank(len(ordered), q) - 1] if shown else None
+        found = quantile(walls, weights, q) if is_shown(weights, q) else None
+        row[f"p{100 * q:g}_ms"] = None if found is None else found.value
     return row
 
 
@@ -65,7 +67,7 @@ def concurrency(pop: Population, rules: AuditRules, advisor: AdvisorRules) -> Li
         | (pl.col("status_code") == _REFUSED).fill_null(False)
         | pl.col("error_type").str.contains("(?i)429|rate.?limit").fill_null(False)
     )
-    part = share(refused.height, pop.calls.height)
+    part = part_of(refused, pop.calls)
     limiters = pop.steps.filter(pl.col("stage") == Stage.ADMISSION.value)
     running = in_flight(pop.calls)
     top = int(running["in_flight"].max() or 0)  # type: ignore[arg-type]
@@ -118,18 +120,19 @@ def backoff(pop: Population, rules: AuditRules, advisor: AdvisorRules) -> Line:
     """Whether attempts wait, longer each time, and not all the same time."""
     check, question = "backoff_with_jitter", "Do retries back off, with jitter?"
     waits = pl.concat([_call_waits(pop), _tool_waits(pop)])
+    waits = waits.with_columns(weight=pop.traces["weight"].gather(waits["trace"]))
     firsts = waits.filter(pl.col("place") == 0)
     values = numbers(firsts, "wait_ms")
     num = len(values)
     later = waits.filter(pl.col("growth").is_not_null())
-    facts: tuple[Fact, ...] = (Fact("first_wait_p50_ms", median(values), num),)
+    facts: tuple[Fact, ...] = (Fact("first_wait_p50_ms", median(values, firsts), num),)
     if num < rules.min_waits:
         return Line(check, question, UNSEEN, f"{num} waits between attempts are told: too few",
                     "nothing failed often enough to tell; wrap the client to see attempts",
                     facts)  # fmt: skip
-    low, middle, high = (np.sort(values)[rank(num, q) - 1] for q in (0.1, 0.5, 0.9))
+    low, middle, high = (lowest(firsts, "wait_ms", q) for q in (0.1, 0.5, 0.9))
     spread = float((high - low) / middle) if middle > 0 else 0.0
-    growth = median(numbers(later, "growth")) if later.height else None
+    growth = median(numbers(later, "growth"), later) if later.height else None
     facts = (*facts, Fact("spread_of_waits", spread, num),
              Fact("growth_of_waits_p50", growth, later.height))  # fmt: skip
     shown = ids(pop.traces, firsts["trace"])
@@ -195,13 +198,13 @@ def speculation(pop: Population, rules: AuditRules, advisor: AdvisorRules) -> Li
     least = rules.least_hits
     check, question = "speculation", f"Is the hit rate of speculation over {100 * least:.0f} %?"
     told = guesses(pop)
-    hits = share(int(told["is_hit"].sum()), told.height)
+    hits = part_of(told.filter("is_hit"), told)
     facts = (of("hit_rate", hits),)
     if told.height < rules.min_calls:
         return Line(check, question, UNSEEN, f"{told.height} guesses have a verdict: too few",
                     "mark work ahead with longpole.speculation", facts)  # fmt: skip
     for where, rows in groups(told, ("route", "name"), rules.min_calls):
-        own = share(int(rows["is_hit"].sum()), rows.height)
+        own = part_of(rows.filter("is_hit"), rows)
         if own.high is not None and own.high < least:
             lost = rows.filter(~pl.col("is_hit"))["trace"]
             return Line(check, question, FAIL, f"{where['name']}: {own.k} of {own.n} guesses were "
@@ -227,14 +230,15 @@ def taxes(pop: Population, rules: AuditRules, advisor: AdvisorRules) -> Line:
     )
     told_edge = calls.filter(edge)
     told_cold = calls.drop_nulls("is_cold_start")
-    parts = [share(rows.height, calls.height) for rows in (told_edge, told_cold)]
+    parts = [part_of(rows, calls) for rows in (told_edge, told_cold)]
     timed = tempered(pop).filter(pl.col("first_ns") > 0)
-    cold = numbers(timed.filter(pl.col("is_cold").fill_null(False)), "first_ns")
-    warm = numbers(timed.filter(~pl.col("is_cold").fill_null(False)), "first_ns")
+    is_cold = pl.col("is_cold").fill_null(False)
+    cold, warm = timed.filter(is_cold), timed.filter(~is_cold)
+    extra = median(numbers(cold, "first_ns"), cold) - median(numbers(warm, "first_ns"), warm)
     took = numbers(calls, "connection_time") * 1e3
     facts = (of("edge_told_share", parts[0]), of("cold_told_share", parts[1]),
-             Fact("connection_p50_ms", median(took), int(np.isfinite(took).sum())),
-             Fact("cold_extra_p50_ms", (median(cold) - median(warm)) / 1e6, len(cold)))  # fmt: skip
+             Fact("connection_p50_ms", median(took, calls), int(np.isfinite(took).sum())),
+             Fact("cold_extra_p50_ms", extra / 1e6, cold.height))  # fmt: skip
     if calls.height < rules.min_calls:
         return Line(check, question, UNSEEN, "too few calls", "send more traces", facts)
     told = [(part.value or 0.0) >= rules.told_share for part in parts]

@@ -6,6 +6,7 @@ from longpole_analytics import audit_calls, audit_flow
 from longpole_analytics.advisor._population import Population
 from longpole_analytics.advisor._thresholds import AdvisorRules
 from longpole_analytics.audit import Audit, AuditRules
+from longpole_analytics.weighted import sampling
 
 LINES: Final = (
     audit_flow.measured,
@@ -19,6 +20,9 @@ LINES: Final = (
     audit_flow.speculation,
     audit_flow.taxes,
 )
+OF_KEPT: Final = ("concurrency_capped", "prompt_order")
+"""Lines that ask which request ran beside or before which: where traces were sampled, of those
+kept."""
 
 
 def audited(
@@ -34,5 +38,6 @@ def audited(
     if pop is None or not pop.traces["is_sound"].any():
         return Audit(0, ())
     rules, advisor = rules or AuditRules(), advisor or AdvisorRules()
-    sound = int(pop.traces["is_sound"].sum())
-    return Audit(sound, tuple(line(pop, rules, advisor) for line in LINES))
+    sound = pop.traces.filter("is_sound")
+    lines = tuple(line(pop, rules, advisor) for line in LINES)
+    return Audit(sound.height, lines, sampling(sound, OF_KEPT))

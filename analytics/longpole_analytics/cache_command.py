@@ -155,7 +155,7 @@ def _print(console: Console, document: dict[str, Any], by: Sequence[str]) -> Non
     cost = document["cost"]["all"]
     if hits is not None:
         console.print(
-            f"{hits['num_calls']} calls, {hits['num_known']} say what came from a cache: "
+            f"{hits['num_calls']:.0f} calls, {hits['num_known']:.0f} say what came from a cache: "
             f"{_share(hits['hit_rate_tokens'])} of the input, {_share(hits['hit_rate_requests'])} "
             f"of the calls"
         )
@@ -207,6 +207,11 @@ def _print(console: Console, document: dict[str, Any], by: Sequence[str]) -> Non
         document["prices"]["unpriced"],
         ("provider", "request_model", "service_tier", "cost_problem", "num_calls"),
     )
+    if "sampling" in document:
+        from longpole_analytics.wording import sampled_text
+
+        said = sampled_text(document["sampling"], "calls")
+        console.print(f"\n{said}.", markup=False, soft_wrap=True)
 
 
 def _answers(console: Console, caches: list[dict[str, Any]]) -> None:
@@ -257,6 +262,8 @@ def _table(
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return ""
+    if name.startswith("num_") or name.endswith("_tokens"):
+        return f"{value:.0f}"
     if name.endswith("_usd"):
         return _usd(value)
     if name.endswith("_share") or name.startswith(("share_", "hit_rate")):

@@ -1,5 +1,8 @@
 """What calls cost: the price table joined to a table of calls, and sums of it that mean something.
 
+Where traces were sampled (column ``weight``), numbers and sums are those of all calls that came,
+by :class:`longpole_analytics.weighted.Sums`.
+
 The join is by whole columns; only each different pair of provider and model is looked up by
 itself. A price that is not known gives null, with the reason. What a provider says a call cost
 wins over the table. Which prices applied is stamped on every cost.
@@ -22,6 +25,7 @@ from longpole_analytics.pricing import (
     Costs,
     tariff,
 )
+from longpole_analytics.weighted import sums_of
 
 PRICE_NAMES: Final = tuple(f"{name}_usd_per_mtok" for name in CLASSES)
 WASTES: Final = (
@@ -67,7 +71,7 @@ def unpriced(costs: pl.DataFrame) -> pl.DataFrame:
     return (
         costs.filter(pl.col("cost_usd").is_null())
         .group_by(*by, "cost_problem")
-        .agg(num_calls=pl.len())
+        .agg(num_calls=sums_of(costs).num())
         .sort("num_calls", *by, "cost_problem", descending=[True, *[False] * (len(by) + 1)])
     )
 
@@ -133,17 +137,18 @@ def cost_by(
             told = told.with_columns(pl.lit(None, pl.String).alias(name))
     cost, known = pl.col("cost_usd"), pl.col("outcome").is_not_null()
     accepted = pl.col("outcome") == "accepted"
-    workflow = pl.col("trace_id")
+    sums = sums_of(told)
+    spent, is_told = sums.times(cost), pl.col("trace_id").is_not_null()
     names = list(by) or ["all"]
     whole = told if by else told.with_columns(all=pl.lit("all"))
     found = whole.group_by(names, maintain_order=True).agg(
-        num_calls=pl.len(),
-        num_unpriced=cost.null_count(),
-        num_workflows=workflow.drop_nulls().n_unique(),
-        cost_usd=pl.when(cost.count() > 0).then(cost.sum()),
-        num_accepted=workflow.filter(accepted).n_unique(),
-        num_unknown_outcome=workflow.filter(~known).drop_nulls().n_unique(),
-        of_known=pl.when(cost.filter(known).null_count() == 0).then(cost.filter(known).sum()),
+        num_calls=sums.num(),
+        num_unpriced=sums.times(cost.is_null()).sum(),
+        num_workflows=sums.num_different("trace_id", is_told),
+        cost_usd=pl.when(cost.count() > 0).then(spent.sum()),
+        num_accepted=sums.num_different("trace_id", accepted),
+        num_unknown_outcome=sums.num_different("trace_id", ~known & is_told),
+        of_known=pl.when(cost.filter(known).null_count() == 0).then(spent.filter(known).sum()),
     )
     return (
         found.with_columns(
@@ -206,15 +211,15 @@ def wasted(costs: pl.DataFrame, outcomes: pl.DataFrame | None = None) -> pl.Data
 
 def waste_by_kind(wasted_costs: pl.DataFrame) -> pl.DataFrame:
     """Of each kind of waste: ``num_calls``, ``num_unpriced``, ``cost_usd`` and its share of all."""
-    every = wasted_costs["cost_usd"].sum()
-    cost = pl.col("cost_usd")
+    sums, cost = sums_of(wasted_costs), pl.col("cost_usd")
+    every = wasted_costs.select(sums.times(cost).sum()).item()
     found = (
         wasted_costs.drop_nulls("waste")
         .group_by("waste", maintain_order=True)
         .agg(
-            num_calls=pl.len(),
-            num_unpriced=cost.null_count(),
-            cost_usd=pl.when(cost.count() > 0).then(cost.sum()),
+            num_calls=sums.num(),
+            num_unpriced=sums.times(cost.is_null()).sum(),
+            cost_usd=pl.when(cost.count() > 0).then(sums.times(cost).sum()),
         )
     )
     share = pl.when(pl.lit(every) > 0).then(pl.col("cost_usd") / every)

@@ -1,15 +1,17 @@
 """Time measures of calls: retries and their storms, cold starts, drafts of an engine.
 
-What is unknown stays unknown: a share is ``None`` where no call tells.
+What is unknown stays unknown: a share is ``None`` where no call tells. Where traces were sampled
+(column ``weight``) numbers, sums, shares and medians are those of all calls that came.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import polars as pl
 
-from longpole_analytics.stats import interval, quantile, wilson
+from longpole_analytics.stats import Share as Share
+from longpole_analytics.stats import share as share
+from longpole_analytics.weighted import num_of, part, quantile, sums_of, totals, weights_of
 
 _NS_PER_S: Final = 1_000_000_000
 
@@ -37,30 +39,13 @@ class MeasureRules:
     least_speedup: float = 1.05
 
 
-class Share(NamedTuple):
-    """A share of ``n`` and its 95 % interval (Wilson); ``None`` of none."""
-
-    k: int
-    n: int
-    value: float | None
-    low: float | None
-    high: float | None
-
-
-def share(k: int, n: int) -> Share:
-    """``k`` of ``n`` with the interval of Wilson (JASA 22, 1927), which holds for small n too."""
-    if n <= 0:
-        return Share(k, n, None, None, None)
-    return Share(k, n, k / n, *wilson(k / n, n))
-
-
 # --- retries -----------------------------------------------------------------------------------
 class Storm(NamedTuple):
     """A stretch in which many calls were tried again while ever more attempts failed."""
 
     start_ns: int
     end_ns: int
-    num_calls: int
+    num_calls: float
     retried_share: float
     failed_share: float
     failed_share_before: float
@@ -80,8 +65,8 @@ class Retries:
         storms: earliest first.
     """
 
-    num_calls: int
-    num_unknown: int
+    num_calls: float
+    num_unknown: float
     amplification: float | None
     retried: Share
     failed_ms: float
@@ -99,15 +84,15 @@ def retries(calls: pl.DataFrame, rules: MeasureRules | None = None) -> Retries:
     """
     rules = rules or MeasureRules()
     known = calls.filter(pl.col("num_attempts") >= 1)
-    attempts = int(known["num_attempts"].sum())
-    failed_ms, all_ms = (float(known[name].fill_nan(None).sum()) for name in ("retry_ms", "e2e_ms"))
-    num_retried = known.filter(pl.col("num_attempts") > 1).height
+    times = (pl.col(name).fill_nan(None) for name in ("retry_ms", "e2e_ms"))
+    attempts, failed_ms, all_ms = totals(known, pl.col("num_attempts"), *times)
+    num = num_of(weights_of(known))
     return Retries(
-        known.height,
-        calls.height - known.height,
-        attempts / known.height if known.height else None,
-        share(num_retried, known.height),
-        failed_ms,
+        num,
+        num_of(weights_of(calls)) - num,
+        attempts / num if num else None,
+        part(known.filter(pl.col("num_attempts") > 1), known),
+        float(failed_ms),
         failed_ms / all_ms if all_ms > 0 else None,
         _storms(known, rules),
     )
@@ -117,25 +102,28 @@ def _storms(calls: pl.DataFrame, rules: MeasureRules) -> tuple[Storm, ...]:
     """Stretches with many retries and a larger share of failed attempts than the one before."""
     width = int(rules.window_s * _NS_PER_S)
     failed = pl.col("num_attempts") - 1 + pl.col("error_type").is_not_null().cast(pl.Int64)
+    sums = sums_of(calls)
+    failed, attempts = sums.times(failed).sum(), sums.times(pl.col("num_attempts")).sum()
     windows = (
         calls.drop_nulls("start_ns")
         .group_by((pl.col("start_ns") // width * width).alias("at"))
         .agg(
             pl.len().alias("n"),
-            (pl.col("num_attempts") > 1).mean().alias("retried"),
-            (failed.sum() / pl.col("num_attempts").sum()).alias("failed"),
+            sums.num().alias("num"),
+            sums.mean(pl.col("num_attempts") > 1).alias("retried"),
+            (failed / attempts).alias("failed"),
         )
         .sort("at")
     )
     found: list[Storm] = []
     before: tuple[int, float] | None = None
-    for at, n, retried, failed_share in windows.iter_rows():
+    for at, n, num, retried, failed_share in windows.iter_rows():
         if n < rules.min_calls:
             continue
         earlier = before[1] if before and before[0] == at - width else None
         before = (at, failed_share)
         if earlier is not None and retried > rules.storm_ratio and failed_share > earlier:
-            found.append(Storm(at, at + width, n, retried, failed_share, earlier))
+            found.append(Storm(at, at + width, num, retried, failed_share, earlier))
     return tuple(found)
 
 
@@ -158,12 +146,13 @@ class ColdStarts:
         num_unknown: calls that do not tell.
         ttft_cold: of calls known to be cold.
         ttft_warm: of calls known to be warm.
-        ttft_after_quiet: of the first call after a quiet period.
+        ttft_after_quiet: of the first call after a quiet period. Where traces were sampled it is
+            quiet when no call was kept: a call that was dropped ends no quiet.
         ttft_other: of all others.
     """
 
     cold: Share
-    num_unknown: int
+    num_unknown: float
     ttft_cold: Typical
     ttft_warm: Typical
     ttft_after_quiet: Typical
@@ -183,20 +172,20 @@ def cold_starts(calls: pl.DataFrame, rules: MeasureRules | None = None) -> ColdS
     cold = told.filter("is_cold_start")
     marked = _after_quiet(calls, rules)
     return ColdStarts(
-        share(cold.height, told.height),
-        calls.height - told.height,
-        typical(cold["ttft_ms"]),
-        typical(told.filter(~pl.col("is_cold_start"))["ttft_ms"]),
-        typical(marked.filter("is_after_quiet")["ttft_ms"]),
-        typical(marked.filter(~pl.col("is_after_quiet"))["ttft_ms"]),
+        part(cold, told),
+        num_of(weights_of(calls)) - num_of(weights_of(told)),
+        typical(cold),
+        typical(told.filter(~pl.col("is_cold_start"))),
+        typical(marked.filter("is_after_quiet")),
+        typical(marked.filter(~pl.col("is_after_quiet"))),
     )
 
 
-def typical(values: pl.Series) -> Typical:
-    """The median of the known values."""
-    known = [value for value in values.drop_nulls().to_list() if math.isfinite(value)]
-    low, high = interval(known, 0.5)
-    return Typical(len(known), quantile(known, 0.5), low, high)
+def typical(rows: pl.DataFrame, column: str = "ttft_ms") -> Typical:
+    """The median of the known values of a column."""
+    known = rows.filter(pl.col(column).is_finite()).sort(column)
+    found = quantile(known[column].cast(pl.Float64).to_numpy(), weights_of(known), 0.5)
+    return Typical(known.height, *(found[:3] if found is not None else (None, None, None)))
 
 
 def _after_quiet(calls: pl.DataFrame, rules: MeasureRules) -> pl.DataFrame:
@@ -227,9 +216,9 @@ class Drafts:
 
 
 def drafts(
-    accepted: int,
-    drafted: int,
-    steps: int,
+    accepted: float,
+    drafted: float,
+    steps: float,
     *,
     cost_ratio: float,
     overhead: float = 0.0,
@@ -275,8 +264,8 @@ class Reasoning:
         visible: time to the first visible text, ms.
     """
 
-    num_calls: int
-    num_unknown: int
+    num_calls: float
+    num_unknown: float
     of_output: float | None
     before_visible: Typical
     of_time: float | None
@@ -291,16 +280,17 @@ def reasoning(calls: pl.DataFrame) -> Reasoning:
             ``e2e_ms``, as of the view ``calls``.
     """
     told = calls.drop_nulls(["reasoning_tokens", "output_tokens"])
-    thinking, output = (int(told[name].sum()) for name in ("reasoning_tokens", "output_tokens"))
+    thinking, output = totals(told, pl.col("reasoning_tokens"), pl.col("output_tokens"))
     thought = told.filter(pl.col("reasoning_tokens") > 0)
     timed = thought.filter(pl.all_horizontal(pl.col("ttft_ms", "ttfv_ms", "e2e_ms").is_finite()))
-    before = (timed["ttfv_ms"] - timed["ttft_ms"]).clip(0)
-    whole = float(timed["e2e_ms"].sum())
+    timed = timed.with_columns(before=(pl.col("ttfv_ms") - pl.col("ttft_ms")).clip(0))
+    before, whole = totals(timed, pl.col("before"), pl.col("e2e_ms"))
+    num = num_of(weights_of(told))
     return Reasoning(
-        told.height,
-        calls.height - told.height,
+        num,
+        num_of(weights_of(calls)) - num,
         thinking / output if output else None,
-        typical(before),
-        float(before.sum()) / whole if whole > 0 else None,
-        typical(calls["ttfv_ms"]),
+        typical(timed, "before"),
+        before / whole if whole > 0 else None,
+        typical(calls, "ttfv_ms"),
     )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from longpole_analytics.measuring import Measured
 
 SCHEMA: Final = "longpole.measures/1"
+OF_KEPT: Final = ("cold_starts.ttft_after_quiet", "cold_starts.ttft_other")
+"""What depends on the calls before: where traces were sampled, on those that were kept."""
 
 
 @click.command()
@@ -51,17 +53,22 @@ def measures(
     from longpole_analytics.measures import MeasureRules
     from longpole_analytics.measuring import load, measure
     from longpole_analytics.thresholds import configured
+    from longpole_analytics.weighted import sampling
+    from longpole_analytics.wording import sampled_text
 
     since_ns, until_ns = window(since, at, time.time_ns())
     source = Source(db, url, project, (*([file] if file else []), *files))
     told = load(source, where=where, since_ns=since_ns, until_ns=until_ns)
     found = measure(told, draft_cost, configured(MeasureRules(), "measures"))
+    sampled = sampling(told.calls, OF_KEPT)
     if as_json:
-        click.echo(json.dumps({"schema": SCHEMA, **_plain(found)}, allow_nan=False))
+        own = {} if sampled is None else {"sampling": sampled}
+        click.echo(json.dumps({"schema": SCHEMA, **_plain(found), **own}, allow_nan=False))
     else:
         from rich.console import Console
 
-        for name, text in lines(found):
+        said = [] if sampled is None else [("sampled", sampled_text(sampled, "calls"))]
+        for name, text in (*lines(found), *said):
             Console(highlight=False).print(f"{name:14}{text}", markup=False, soft_wrap=True)
     if not found.num_calls:
         raise NotEnoughData("no calls there: widen --since, or look at --where")
@@ -89,7 +96,7 @@ def lines(found: Measured) -> Iterator[tuple[str, str]]:
     """The measures as text, a name and a sentence each; the unknown is said to be."""
     from longpole_analytics.wording import milliseconds, percent
 
-    yield "calls", f"{found.num_calls}"
+    yield "calls", f"{found.num_calls:.0f}"
     tried = found.retries
     if not tried.num_calls:
         yield "retries", "unknown: no call tells its attempts"
@@ -103,8 +110,8 @@ def lines(found: Measured) -> Iterator[tuple[str, str]]:
     for storm in tried.storms:
         yield (
             "retry storm",
-            f"{_utc(storm.start_ns)}: {percent(storm.retried_share)} of {storm.num_calls} calls "
-            f"tried again, failures {percent(storm.failed_share_before)} -> "
+            f"{_utc(storm.start_ns)}: {percent(storm.retried_share)} of {storm.num_calls:.0f} "
+            f"calls tried again, failures {percent(storm.failed_share_before)} -> "
             f"{percent(storm.failed_share)}",
         )
     cold = found.cold_starts
@@ -140,12 +147,12 @@ def _steps(found: Measured) -> Iterator[tuple[str, str]]:
         yield (
             "branches",
             f"{_share(fan.used)} used; the others took {milliseconds(fan.unused_ms)}; "
-            f"{fan.num_not_cancelled} losers ran on for {milliseconds(fan.late_ms)}",
+            f"{fan.num_not_cancelled:.0f} losers ran on for {milliseconds(fan.late_ms)}",
         )
     if guessed is None or guessed.hits.value is None:
         yield "guesses", "unknown: no span tells what became of work done ahead"
     else:
-        tokens = "" if guessed.wasted_tokens is None else f" and {guessed.wasted_tokens} tokens"
+        tokens = "" if guessed.wasted_tokens is None else f" and {guessed.wasted_tokens:.0f} tokens"
         yield (
             "guesses",
             f"{_share(guessed.hits)} used: {guessed.verdict}; "

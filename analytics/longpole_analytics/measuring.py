@@ -11,9 +11,11 @@ from longpole.vocab import Span, keys
 from longpole_analytics.frames import spans_from_table
 from longpole_analytics.loading import (
     Source,
+    all_rows,
     flat_table,
     opened,
     select,
+    time_window,
     view_rows,
 )
 from longpole_analytics.measures import (
@@ -29,6 +31,7 @@ from longpole_analytics.measures import (
 )
 from longpole_analytics.step_measures import FanOut, Guesses, fan_out, guesses
 from longpole_analytics.trace_facts import load_facts
+from longpole_analytics.weighted import is_sampled, num_of, totals, weights_of
 
 if TYPE_CHECKING:
     from longpole_collector.stores.base import Reader
@@ -51,7 +54,8 @@ _IS_STEP: Final = " OR ".join(
 class Told(NamedTuple):
     """What a source tells: calls, spans of workflows with branches or guesses, facts by trace.
 
-    ``spans`` and ``facts`` are ``None`` where there are no spans.
+    ``spans`` and ``facts`` are ``None`` where there are no spans. Facts have a ``weight`` where
+    traces were sampled.
     """
 
     calls: pl.DataFrame
@@ -63,7 +67,7 @@ class Told(NamedTuple):
 class Measured:
     """The remaining measures; ``None`` is what the source cannot tell."""
 
-    num_calls: int
+    num_calls: float
     retries: Retries
     cold_starts: ColdStarts
     reasoning: Reasoning
@@ -102,6 +106,9 @@ def load(
     try:
         calls = select(view_rows(reader, "calls", since_ns, until_ns), where)
         facts = load_facts(reader, (since_ns, until_ns))
+        if is_sampled(calls):
+            weights = _weights(reader, since_ns, until_ns)
+            facts = facts.join(weights, on="trace_id", how="left", maintain_order="left")
         spans = _step_spans(reader, since_ns, until_ns)
     finally:
         reader.close()
@@ -123,13 +130,10 @@ def measure(told: Told, draft_cost: float, rules: MeasureRules | None = None) ->
     drafted = None
     if told.facts is not None:
         known = told.facts.drop_nulls(["num_drafted_tokens", "num_accepted_tokens", "num_steps"])
-        sums = [
-            int(known[name].sum())
-            for name in ("num_accepted_tokens", "num_drafted_tokens", "num_steps")
-        ]
-        drafted = drafts(sums[0], sums[1], sums[2], cost_ratio=draft_cost, rules=rules)
+        names = ("num_accepted_tokens", "num_drafted_tokens", "num_steps")
+        drafted = drafts(*totals(known, *map(pl.col, names)), cost_ratio=draft_cost, rules=rules)
     return Measured(
-        told.calls.height,
+        num_of(weights_of(told.calls)),
         retries(told.calls, rules),
         cold_starts(told.calls, rules),
         reasoning(told.calls),
@@ -137,6 +141,13 @@ def measure(told: Told, draft_cost: float, rules: MeasureRules | None = None) ->
         None if told.spans is None else guesses(told.spans, rules),
         drafted,
     )
+
+
+def _weights(reader: Reader, since_ns: int | None, until_ns: int | None) -> pl.DataFrame:
+    """How many each trace of a window stands for."""
+    conditions, given = time_window("traces", since_ns, until_ns)
+    asked = "SELECT trace_id, weight FROM traces"
+    return pl.DataFrame(all_rows(reader, asked, conditions, given, ("trace_id",)))
 
 
 def _typed(calls: pl.DataFrame) -> pl.DataFrame:

@@ -15,13 +15,11 @@ import numpy as np
 import polars as pl
 
 from longpole.errors import BadInput
-from longpole_analytics.queue_theory import (
-    Floats,
-    allen_cunneen,
-    utilisation,
-    variation2,
-)
-from longpole_analytics.stats import interval, quantile, rank
+from longpole_analytics.queue_theory import Floats, allen_cunneen, variation2
+from longpole_analytics.queue_weighted import busy, known_mean, quantile_of, rate_of, spread2
+from longpole_analytics.stats import quantile, rank
+from longpole_analytics.weighted import num_of, sums_of, weights_of
+from longpole_analytics.weighted import quantile as weighted_quantile
 
 _NS_PER_S: Final = 1e9
 
@@ -106,15 +104,18 @@ def load_curve(
     in_flight: Sequence[float | None],
     metric: Sequence[float | None],
     rules: QueueRules | None = None,
+    weight: Floats | None = None,
 ) -> Curve:
     """The metric by in-flight, in bins of about equal numbers of requests; the first knee.
 
     The knee is the first bin whose p95 is more than twice that of the lowest third of the bins.
-    Too few requests give no bins, and no knee.
+    Too few requests give no bins, and no knee. Bins hold as many requests that were kept;
+    quantiles within one are weighed.
     """
     rules = rules or QueueRules()
     x, y = (np.array(values, np.float64) for values in (in_flight, metric))
     known = np.isfinite(x) & np.isfinite(y)
+    weight = (np.ones(len(x)) if weight is None else weight)[known]
     x, y = x[known], y[known]
     num = min(rules.num_bins, len(x) // rules.min_bin)
     if num == 0:
@@ -122,15 +123,16 @@ def load_curve(
     edges = np.unique([np.sort(x)[rank(len(x), k / num) - 1] for k in range(1, num + 1)])
     places = np.searchsorted(edges, x, "left")
     bins: list[Load] = []
+    sizes: list[float] = []
     for place in range(len(edges)):
         inside = places == place
-        values = y[inside].tolist()
-        if values:
-            p50, p95 = quantile(values, 0.5) or 0.0, quantile(values, 0.95) or 0.0
+        if inside.any():
+            p50, p95 = (quantile_of(y[inside], weight[inside], q) for q in (0.5, 0.95))
             ends = float(x[inside].min()), float(x[inside].max())
-            bins.append(Load(*ends, len(values), p50, p95))
-    third = [at.p95 * at.n for at in bins[: max(len(bins) // 3, 1)]]
-    low = sum(third) / sum(at.n for at in bins[: len(third)])
+            bins.append(Load(*ends, int(inside.sum()), p50, p95))
+            sizes.append(num_of(weight[inside]))
+    third = [at.p95 * size for at, size in zip(bins, sizes, strict=True)][: max(len(bins) // 3, 1)]
+    low = sum(third) / sum(sizes[: len(third)])
     knee = next((at.low for at in bins[len(third) :] if at.p95 > rules.knee * low), None)
     return Curve(tuple(bins), knee)
 
@@ -152,6 +154,7 @@ def saturation(
     service_s: Sequence[float | None],
     servers: int | None = None,
     rules: QueueRules | None = None,
+    weight: Floats | None = None,
 ) -> Saturation:
     """Whether requests queue because there is not enough capacity.
 
@@ -164,31 +167,28 @@ def saturation(
         service_s: how long it was served.
         servers: how many can be served at once, if that is known.
         rules: thresholds.
+        weight: how many each stands for; ``None`` where all are there.
     """
     rules = rules or QueueRules()
+    weight = np.ones(len(starts_s)) if weight is None else weight
     order = np.argsort(np.array(starts_s, np.float64), kind="stable")
-    starts, queue, service = (
-        np.array(values, np.float64)[order] for values in (starts_s, queue_s, service_s)
+    starts, queue, service, weight = (
+        np.array(values, np.float64)[order] for values in (starts_s, queue_s, service_s, weight)
     )
     known = np.isfinite(starts) & np.isfinite(queue) & np.isfinite(service)
-    starts, queue, service = starts[known], queue[known], service[known]
+    starts, queue, service, weight = (each[known] for each in (starts, queue, service, weight))
     if len(starts) < 2 * rules.min_bin or starts[-1] <= starts[0]:
         return Saturation(False, None, None, None, False, ("too few requests with a queue time",))
-    queue_p50, service_p50 = (quantile(values.tolist(), 0.5) for values in (queue, service))
-    rate = (len(starts) - 1) / (starts[-1] - starts[0])
+    queue_p50, service_p50 = (quantile_of(values, weight, 0.5) for values in (queue, service))
     rho = low = None
     if servers is not None:
-        rho = utilisation(rate, float(service.mean()), servers)
-        spread = float(service.std()) / math.sqrt(len(service)) / float(service.mean() or 1.0)
-        low = rho * (1 - 1.96 * math.hypot(spread, 1 / math.sqrt(len(service))))
+        rho, low = busy(starts, service, weight, servers)
     reasons: list[str] = []
     if low is not None and low > rules.max_rho:
         reasons.append(f"busy {rho:.0%} of the time, over {rules.max_rho:.0%}")
-    assert queue_p50 is not None  # noqa: S101 - there are values
-    assert service_p50 is not None  # noqa: S101 - likewise
     if queue_p50 > service_p50:
         reasons.append("the median wait is longer than the median service")
-    is_growing = _is_growing(starts, queue, rules)
+    is_growing = _is_growing(starts, queue, weight, rules)
     if reasons and is_growing:
         reasons.append("the wait grows while arrivals do not fall")
     return Saturation(
@@ -196,17 +196,21 @@ def saturation(
     )
 
 
-def _is_growing(starts: Floats, queue: Floats, rules: QueueRules) -> bool:
+def _is_growing(starts: Floats, queue: Floats, weight: Floats, rules: QueueRules) -> bool:
     """Later waits beyond the interval of the earlier ones, though as many arrive."""
-    middle = (starts[0] + starts[-1]) / 2
-    first, second = queue[starts <= middle], queue[starts > middle]
-    if len(first) < rules.min_bin or len(second) < (1 - rules.max_little_gap) * len(first):
+    is_first = starts <= (starts[0] + starts[-1]) / 2
+    sizes = [num_of(weight[side]) for side in (is_first, ~is_first)]
+    if is_first.sum() < rules.min_bin or sizes[1] < (1 - rules.max_little_gap) * sizes[0]:
         return False
-    _, high = interval(first.tolist(), 0.5)
-    low, _ = interval(second.tolist(), 0.5)
-    if high is None or low is None:
+    halves = []
+    for side in (is_first, ~is_first):
+        order = np.argsort(queue[side], kind="stable")
+        halves.append(weighted_quantile(queue[side][order], weight[side][order], 0.5))
+    first, second = halves
+    if first is None or second is None or first.high is None or second.low is None:
         return False
-    return low > high and low > (1 + rules.growth) * float(np.median(first))
+    usual = float(np.median(queue[is_first])) if np.all(weight == 1) else first.value
+    return second.low > first.high and second.low > (1 + rules.growth) * usual
 
 
 # --- capacity ----------------------------------------------------------------------------------
@@ -291,7 +295,10 @@ def _window_wait(arrivals: Floats, services: Floats, servers: int, rules: QueueR
 class Queueing:
     """What a table of requests says of its queue; ``None`` is what it cannot say.
 
-    Times are seconds; ``wait_theory_s`` is the Allen-Cunneen guess for ``servers``.
+    Times are seconds; ``wait_theory_s`` is the Allen-Cunneen guess for ``servers``. ``n`` counts
+    the requests looked at. Where traces were sampled rates, means and quantiles are weighed. The
+    variation of arrivals, and what follows from it or from playing arrivals through servers, needs
+    every one of them: ``ca2``, ``wait_theory_s`` and ``capacity`` are unknown then.
     """
 
     n: int
@@ -333,16 +340,19 @@ def queueing(
         (whole / 1e3).alias("whole"),
     )
     service = times["service"].to_numpy().astype(np.float64)
+    weight = weights_of(frame)
+    is_sampled = bool(np.any(weight != 1))
     span = float(starts[-1] - starts[0]) if len(starts) > 1 else 0.0
-    rate = (len(starts) - 1) / span if span > 0 else None
-    ca2, cs2 = variation2(np.diff(starts)), variation2(service)
-    mean_service = float(np.nanmean(service)) if np.isfinite(service).any() else None
+    rate = rate_of(starts, weight) if span > 0 else None
+    ca2 = None if is_sampled else variation2(np.diff(starts))
+    cs2 = spread2(service, weight)
+    mean_service = known_mean(service, weight)
     theory = None
     if None not in (rate, ca2, cs2, mean_service, servers):
         theory = allen_cunneen(rate, mean_service, servers, ca2, cs2)  # type: ignore[arg-type]
     is_known = np.isfinite(service)
     capacity = None
-    if target_wait_s is not None and is_known.any():
+    if target_wait_s is not None and is_known.any() and not is_sampled:
         capacity = servers_needed(starts[is_known], service[is_known], target_wait_s, rules)
     return Queueing(
         len(starts),
@@ -351,9 +361,11 @@ def queueing(
         cs2,
         _little(frame, times, rate, rules),
         theory,
-        saturation(starts.tolist(), times["queue"].to_list(), service.tolist(), servers, rules),
-        load_curve(frame["in_flight"].to_list(), times["queue"].to_list(), rules),
-        load_curve(frame["in_flight"].to_list(), frame["tpot_ms"].to_list(), rules),
+        saturation(
+            starts.tolist(), times["queue"].to_list(), service.tolist(), servers, rules, weight
+        ),
+        load_curve(frame["in_flight"].to_list(), times["queue"].to_list(), rules, weight),
+        load_curve(frame["in_flight"].to_list(), frame["tpot_ms"].to_list(), rules, weight),
         capacity,
     )
 
@@ -365,7 +377,9 @@ def _little(
 
     What is counted in flight are model calls, so the time is the call's where it is known.
     """
-    observed, mean = frame["in_flight"].mean(), times["whole"].mean()
-    if rate is None or not isinstance(observed, float) or not isinstance(mean, float):
+    sums = sums_of(frame)
+    means = [sums.mean(pl.col(name)) for name in ("in_flight", "whole")]
+    observed, took = frame.with_columns(times).select(means).row(0)
+    if rate is None or not isinstance(observed, float) or not isinstance(took, float):
         return None
-    return little(max(observed - 1, 0.0), rate, mean, rules)
+    return little(max(observed - 1, 0.0), rate, took, rules)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "longpole.queueing/1"
 DEFAULT_BY: Final = "request_model"
+SAMPLED: Final = (
+    "How arrivals vary, the wait by theory and the capacity need every arrival: unknown."
+)
 MAX_GROUPS: Final = 50
 """Groups that are looked at, those with most requests."""
 Where = dict[str, str | None]
@@ -67,6 +70,8 @@ def queueing(
     from longpole_analytics.queueing import QueueRules
     from longpole_analytics.queueing import queueing as measured
     from longpole_analytics.thresholds import configured
+    from longpole_analytics.weighted import sampling
+    from longpole_analytics.wording import sampled_text
 
     since_ns, until_ns = window(since, at, time.time_ns())
     source = Source(db, url, project, (*([file] if file else []), *files))
@@ -77,13 +82,19 @@ def queueing(
         (group, measured(rows, servers=servers, target_wait_s=target_s, rules=rules))
         for group, rows in _groups(requests, by)
     ]
+    sampled = sampling(requests)
     if as_json:
         groups = [{"where": group, **document(one)} for group, one in found]
-        click.echo(json.dumps({"schema": SCHEMA, "groups": groups}, allow_nan=False))
+        own = {} if sampled is None else {"sampling": sampled}
+        click.echo(json.dumps({"schema": SCHEMA, "groups": groups, **own}, allow_nan=False))
     else:
         from rich.console import Console
 
-        _print(Console(highlight=False), found)
+        console = Console(highlight=False)
+        _print(console, found)
+        if sampled is not None:
+            said = sampled_text(sampled, "requests")
+            console.print(f"{said}. {SAMPLED}", markup=False, soft_wrap=True)
     if not any(one.rate_per_s for _, one in found):
         raise NotEnoughData("no two requests whose start is known: nothing can queue")
 

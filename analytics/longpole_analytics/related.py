@@ -23,6 +23,8 @@ _OTHERS: Final = f"""
     WHERE route IS NOT DISTINCT FROM ? AND trace_id <> ? AND start_ns BETWEEN ? AND ?
     ORDER BY start_ns DESC, trace_id LIMIT {MAX_OTHERS}
 """  # noqa: S608 - a number of ours
+_AMONG: Final = "trace_id IN (SELECT unnest(string_split($ids, ',')))"
+"""Ids are given as a list, so that a store compares them before it reads anything else."""
 
 
 class Place(NamedTuple):
@@ -60,12 +62,13 @@ def apart(
     wanted = pairs(split, spans, rules) if place.route is not None else set()
     if not wanted:
         return {}
-    names: list[Value] = [*sorted({name for pair in wanted for name in pair})[:MAX_NAMES]]
+    names = sorted({name for pair in wanted for name in pair})[:MAX_NAMES]
+    named: dict[str, Value] = {f"name{number}": name for number, name in enumerate(names)}
     found = reader.sql(
         f"""SELECT trace_id, parent_id, name, start_ns, end_ns FROM spans
-            WHERE trace_id IN ({_OTHERS}) AND route_version IS NOT DISTINCT FROM ?
-            AND name IN ({", ".join("?" * len(names))})""",  # noqa: S608 - ours
-        [*_given(place, split), place.route_version, *names],
+            WHERE {_AMONG} AND route_version IS NOT DISTINCT FROM CAST($version AS VARCHAR)
+            AND name IN ({", ".join(f"${name}" for name in named)})""",  # noqa: S608 - ours
+        {**_others(reader, place, split), "version": place.route_version, **named},
     )
     traces: dict[str, list[Sibling]] = {}
     for row in found.to_pylist():
@@ -91,13 +94,9 @@ def baseline(
     from longpole_analytics.shapes import Baseline
     from longpole_analytics.trace_facts import load_facts, with_facts
 
+    ids = _others(reader, place, split)
     tables = [
-        pl.DataFrame(
-            reader.sql(
-                f"SELECT * FROM {view} WHERE trace_id IN ({_OTHERS})",  # noqa: S608 - ours
-                _given(place, split),
-            )
-        )
+        pl.DataFrame(reader.sql(f"SELECT * FROM {view} WHERE {_AMONG}", ids))  # noqa: S608 - ours
         for view in ("traces", "trace_stages", "calls")
     ]
     others = from_views(*tables)
@@ -160,3 +159,9 @@ def shape_against(
 def _given(place: Place, split: TracePartition) -> list[Value]:
     at = split.start_ns
     return [place.route, split.trace_id, at - _DAY_NS, at + _DAY_NS]
+
+
+def _others(reader: Reader, place: Place, split: TracePartition) -> dict[str, Value]:
+    """The ids of the others of a trace's route, as a query takes them."""
+    found = reader.sql(_OTHERS, _given(place, split))
+    return {"ids": ",".join(found["trace_id"].to_pylist())}

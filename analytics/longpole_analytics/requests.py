@@ -11,6 +11,7 @@ import polars as pl
 
 from longpole.errors import BadInput
 from longpole.vocab import Stage
+from longpole_analytics.weighted import sums_of
 
 COUNTS: Final = (
     "start_ns",
@@ -217,11 +218,22 @@ def _model() -> pl.Expr:
 
 
 def _with_in_flight(calls: pl.DataFrame) -> pl.DataFrame:
-    """Each call with the number of calls to the same provider and model that ran at its start."""
+    """Each call with the number of calls to the same provider and model that ran at its start.
+
+    Itself included. Of others each counts by its weight, so that those dropped are in it, too.
+    """
+    weight = sums_of(calls).weight
+    if weight is None:
+        return _running(calls, pl.lit(1))
+    return _running(calls, weight).with_columns(in_flight=pl.col("in_flight") - weight + 1)
+
+
+def _running(calls: pl.DataFrame, num: pl.Expr) -> pl.DataFrame:
+    """Each call with the sum over those that ran at its start."""
     keys = ["provider", "request_model"]
     numbered = calls.with_row_index("row")
-    starts = numbered.select(*keys, "row", at_ns="start_ns", step=pl.lit(1))
-    ends = numbered.select(*keys, row=pl.lit(None, pl.UInt32), at_ns="end_ns", step=pl.lit(-1))
+    starts = numbered.select(*keys, "row", at_ns="start_ns", step=num)
+    ends = numbered.select(*keys, row=pl.lit(None, pl.UInt32), at_ns="end_ns", step=-num)
     running = (
         pl.concat([ends, starts])
         .drop_nulls("at_ns")

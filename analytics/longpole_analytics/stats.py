@@ -86,6 +86,23 @@ def wilson(share: float, n: float) -> tuple[float, float]:
     return low, 1.0 if share == 1 else min(middle + reach, 1.0)
 
 
+class Share(NamedTuple):
+    """A share of ``n`` and its 95 % interval (Wilson); ``None`` of none."""
+
+    k: int
+    n: int
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+def share(k: int, n: int) -> Share:
+    """``k`` of ``n`` with the interval of Wilson (JASA 22, 1927), which holds for small n too."""
+    if n <= 0:
+        return Share(k, n, None, None, None)
+    return Share(k, n, k / n, *wilson(k / n, n))
+
+
 def _binomial_cdf(n: int, q: float) -> Iterator[tuple[int, float]]:
     """(k, P(B <= k)) for B ~ Binomial(n, q), for the k whose own probability matters."""
     spread = math.ceil(10 * math.sqrt(n * q * (1 - q))) + 10

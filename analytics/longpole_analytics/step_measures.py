@@ -1,7 +1,7 @@
 """Time measures of workflows' own steps: branches, and work on guesses.
 
 They need what only the SDK tells: which branches the outcome used, what became of a guess. Where
-nobody told, the measure is unknown.
+nobody told, the measure is unknown. A step of a trace that stands for several counts as many.
 """
 
 import json
@@ -10,8 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from longpole.vocab import Span, keys
-from longpole_analytics.measures import MeasureRules, Share, share
+from longpole_analytics.measures import MeasureRules, Share
+from longpole_analytics.weighted import weighted_share
 
 _MS: Final = 1e6
 
@@ -30,12 +33,12 @@ class FanOut:
         num_not_cancelled: losers that ran on.
     """
 
-    num_unknown: int
+    num_unknown: float
     used: Share
     unused_ms: float
-    num_hedges: int
+    num_hedges: float
     late_ms: float
-    num_not_cancelled: int
+    num_not_cancelled: float
 
 
 def fan_out(spans: Iterable[Span], rules: MeasureRules | None = None) -> FanOut:
@@ -48,43 +51,44 @@ def fan_out(spans: Iterable[Span], rules: MeasureRules | None = None) -> FanOut:
     rules = rules or MeasureRules()
     used: dict[str, set[str]] = {}
     branches: list[Span] = []
-    winners: dict[str, str] = {}
+    winners: dict[str, Span] = {}
     for span in spans:
         if keys.BRANCH_USED in span.attributes:
             used.setdefault(span.trace_id, set()).update(_listed(span.attributes[keys.BRANCH_USED]))
         if keys.BRANCH_NAME in span.attributes:
             branches.append(span)
         if keys.HEDGE_WINNER in span.attributes:
-            winners[span.span_id] = span.attributes[keys.HEDGE_WINNER]
+            winners[span.span_id] = span
     told = [branch for branch in branches if branch.trace_id in used]
     unused = [
         branch
         for branch in told
         if not used[branch.trace_id] & {branch.span_id, branch.attributes[keys.BRANCH_NAME]}
     ]
-    late = [after for after in _after_winner(branches, winners) if after > rules.cancel_ms]
+    after = _after_winner(branches, winners)
+    late = [(ms, num) for ms, num in after if ms > rules.cancel_ms]
     return FanOut(
-        len(branches) - len(told),
-        share(len(told) - len(unused), len(told)),
-        sum(_length_ms(branch) or 0.0 for branch in unused),
-        len(winners),
-        sum(late),
-        len(late),
+        _num(branches) - _num(told),
+        _part(told, unused),
+        sum((_length_ms(branch) or 0.0) * num_of(branch) for branch in unused),
+        _num(winners.values()),
+        sum(ms * num for ms, num in late),
+        sum(num for _, num in late),
     )
 
 
-def _after_winner(branches: list[Span], winners: dict[str, str]) -> list[float]:
-    """How long each loser ran on after its group's winner had ended, ms."""
+def _after_winner(branches: list[Span], winners: dict[str, Span]) -> list[tuple[float, float]]:
+    """How long each loser ran on after its group's winner had ended, ms, and how many it is."""
     groups: dict[str, list[Span]] = defaultdict(list)
     for branch in branches:
         if branch.parent_id in winners:
             groups[branch.parent_id].append(branch)
-    found: list[float] = []
+    found: list[tuple[float, float]] = []
     for group, members in groups.items():
-        ends = {branch.span_id: branch.end_ns for branch in members}
-        won_ns = ends.pop(winners[group], None)
+        ends = {branch.span_id: (branch.end_ns, num_of(branch)) for branch in members}
+        won_ns, _ = ends.pop(winners[group].attributes[keys.HEDGE_WINNER], (None, 1))
         if won_ns is not None:
-            found += [(end - won_ns) / _MS for end in ends.values() if end is not None]
+            found += [((end - won_ns) / _MS, num) for end, num in ends.values() if end is not None]
     return found
 
 
@@ -108,9 +112,9 @@ class Guesses:
     """
 
     hits: Share
-    num_unknown: int
+    num_unknown: float
     wasted_ms: float
-    wasted_tokens: int | None
+    wasted_tokens: float | None
     verdict: str
 
 
@@ -127,7 +131,7 @@ def guesses(spans: Iterable[Span], rules: MeasureRules | None = None) -> Guesses
     found = [span for span in everything if any(key in span.attributes for key in states)]
     told = [span for span in found if keys.SPECULATION_STATE in span.attributes]
     missed = [span for span in told if not is_used_in_time(span)]
-    hits = share(len(told) - len(missed), len(told))
+    hits = _part(told, missed)
     verdict = UNDECIDED
     if hits.low is not None and hits.low >= rules.least_hits:
         verdict = PAYS
@@ -135,8 +139,8 @@ def guesses(spans: Iterable[Span], rules: MeasureRules | None = None) -> Guesses
         verdict = LOSES
     return Guesses(
         hits,
-        len(found) - len(told),
-        sum(_length_ms(span) or 0.0 for span in missed),
+        _num(found) - _num(told),
+        sum((_length_ms(span) or 0.0) * num_of(span) for span in missed),
         _tokens_below(everything, missed),
         verdict,
     )
@@ -149,11 +153,12 @@ def is_used_in_time(span: Span) -> bool:
     return span.attributes[keys.SPECULATION_STATE] == "used" and is_fresh
 
 
-def _tokens_below(spans: list[Span], roots: list[Span]) -> int | None:
+def _tokens_below(spans: list[Span], roots: list[Span]) -> float | None:
     children: dict[tuple[str, str | None], list[Span]] = defaultdict(list)
     for span in spans:
         children[span.trace_id, span.parent_id].append(span)
-    tokens, seen = 0, set[tuple[str, str]]()
+    tokens: float = 0
+    seen = set[tuple[str, str]]()
     stack = list(roots)
     while stack:
         span = stack.pop()
@@ -164,8 +169,25 @@ def _tokens_below(spans: list[Span], roots: list[Span]) -> int | None:
         if span.is_model_call and not span.is_engine:
             if span.input_tokens is None or span.output_tokens is None:
                 return None
-            tokens += span.input_tokens + span.output_tokens
+            tokens += (span.input_tokens + span.output_tokens) * num_of(span)
     return tokens
+
+
+# --- weights -----------------------------------------------------------------------------------
+def num_of(span: Span) -> float:
+    """How many spans like it one stands for; a whole number where it is itself alone."""
+    return span.weight if span.weight is not None and span.weight != 1 else 1
+
+
+def _num(spans: Iterable[Span]) -> float:
+    return sum(map(num_of, spans))
+
+
+def _part(told: list[Span], others: list[Span]) -> Share:
+    """The share of those told that are not among the others."""
+    left_out = set(map(id, others))
+    is_so = np.array([id(span) not in left_out for span in told], np.bool_)
+    return weighted_share(is_so, np.array([num_of(span) for span in told], np.float64))
 
 
 # --- spans -------------------------------------------------------------------------------------

@@ -17,13 +17,15 @@ in :mod:`longpole_analytics.stats`.
 """
 
 import math
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-from longpole_analytics.measures import Share, share
-from longpole_analytics.stats import MIN_ABOVE, rank, rank_interval, wilson
+from longpole_analytics.slice_labels import weights
+from longpole_analytics.stats import MIN_ABOVE, Share, rank, rank_interval, share, wilson
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -125,6 +127,30 @@ def mean(values: Floats, weights: Floats) -> Estimate | None:
     return Estimate(value, *ends)
 
 
+def mean_of(values: Floats, weights: Floats) -> float:
+    """The mean alone; not a number of no values."""
+    if not len(values):
+        return math.nan
+    if np.all(weights == 1):
+        return float(values.mean())
+    whole = float(weights.sum())
+    return float((weights * values).sum()) / whole if whole > 0 else math.nan
+
+
+def median_of(values: Floats, weights: Floats) -> float:
+    """The median alone, not a number of no values: the middle, or the mean of the middle two.
+
+    Of values that stand for several it is the element of nearest rank by weight.
+    """
+    if not len(values):
+        return math.nan
+    if np.all(weights == 1):
+        return float(np.median(values))
+    order = np.argsort(values, kind="stable")
+    found = quantile(values[order], weights[order], 0.5)
+    return math.nan if found is None else found.value
+
+
 def total(values: Floats, weights: Floats) -> Estimate:
     """The sum over all requests that came, as of counts, tokens or money; 0 of none.
 
@@ -148,19 +174,125 @@ def weighted_share(is_so: Bools, weights: Floats) -> Share:
     n, k = len(is_so), int(is_so.sum())
     if not n or np.all(weights == 1):
         return share(k, n)
+    return _weighed(k, n, weights[is_so], weights)
+
+
+# --- tables ------------------------------------------------------------------------------------
+class Sums(NamedTuple):
+    """Sums over the rows of a table for all requests that came, as expressions (Horvitz-Thompson).
+
+    Attributes:
+        weight: how many each row stands for; ``None`` where all stand for themselves: then the
+            expressions are the plain ones.
+    """
+
+    weight: pl.Expr | None
+
+    def times(self, values: pl.Expr) -> pl.Expr:
+        """Values, or what is true of rows, as often as they stand for; to be summed up."""
+        return values if self.weight is None else values * self.weight
+
+    def num(self) -> pl.Expr:
+        """How many there are."""
+        return pl.len() if self.weight is None else self.weight.sum()
+
+    def num_different(self, column: str, rows: pl.Expr) -> pl.Expr:
+        """How many different values some rows have, each as often as its first row stands for."""
+        values = pl.col(column).filter(rows)
+        if self.weight is None:
+            return values.n_unique()
+        return self.weight.filter(rows).filter(values.is_first_distinct()).sum()
+
+    def mean(self, values: pl.Expr) -> pl.Expr:
+        """The mean of the known values (Hajek); null of none."""
+        if self.weight is None:
+            return values.mean()
+        known = self.weight.filter(values.is_not_null()).sum()
+        return pl.when(known > 0).then((values * self.weight).sum() / known)
+
+
+def sums_of(table: pl.DataFrame) -> Sums:
+    """The sums over a table by its column ``weight``.
+
+    Raises:
+        BadInput: a weight is below zero or endless.
+    """
+    return Sums(weights(table) if is_sampled(table) else None)
+
+
+def is_sampled(table: pl.DataFrame) -> bool:
+    """Whether a row stands for more than itself.
+
+    Raises:
+        BadInput: a weight is below zero or endless.
+    """
+    return bool(table.select((weights(table) != 1).any()).item())
+
+
+def weights_of(table: pl.DataFrame) -> Floats:
+    """How many each row stands for; 1 where it does not say.
+
+    Raises:
+        BadInput: a weight is below zero or endless.
+    """
+    if not is_sampled(table):
+        return np.ones(table.height)
+    return table.select(weights(table)).to_series().to_numpy()
+
+
+def counts_of(table: pl.DataFrame) -> Sequence[float]:
+    """As :func:`weights_of`; whole numbers, so that sums of such stay whole, where all are 1."""
+    return weights_of(table).tolist() if is_sampled(table) else [1] * table.height
+
+
+def num_of(weights: Floats) -> float:
+    """How many some requests stand for; a whole number where each stands for itself."""
+    return len(weights) if np.all(weights == 1) else float(weights.sum())
+
+
+def totals(table: pl.DataFrame, *values: pl.Expr) -> tuple[Any, ...]:
+    """Sums of some values of a table over all requests that came; 0 of none."""
+    sums = sums_of(table)
+    named = [sums.times(each).sum().alias(f"{at}") for at, each in enumerate(values)]
+    return table.select(named).row(0)
+
+
+def part(some: pl.DataFrame, every: pl.DataFrame) -> Share:
+    """The share that some rows of a table are of all of them, by their weights."""
+    own, weight = weights_of(some), weights_of(every)
+    if np.all(weight == 1):
+        return share(some.height, every.height)
+    return _weighed(some.height, every.height, own, weight)
+
+
+def sampling(table: pl.DataFrame, of_kept: Sequence[str] = ()) -> dict[str, Any] | None:
+    """What a document says of how it was sampled; ``None`` where all was kept.
+
+    ``num_kept`` rows stand for ``num_stood_for``; ``of_kept`` names the parts of the document
+    that tell of the kept alone: what depends on which request followed which cannot be weighed.
+    """
+    if not is_sampled(table):
+        return None
+    stood = float(weights_of(table).sum())
+    return {"num_kept": table.height, "num_stood_for": stood, "of_kept": list(of_kept)}
+
+
+# --- inside ------------------------------------------------------------------------------------
+def _weighed(k: int, n: int, own: Floats, weights: Floats) -> Share:
+    """The share of those that weigh ``own`` among all."""
     whole = float(weights.sum())
     if not whole > 0:
         return share(0, 0)
-    value = float(weights[is_so].sum()) / whole
-    apart = float((weights**2 * (is_so - value) ** 2).sum())
-    told = whole**2 / float((weights**2).sum())
+    value = float(own.sum()) / whole
+    squares, own_squares = float((weights**2).sum()), float((own**2).sum())
+    told = whole**2 / squares
+    apart = (1 - value) ** 2 * own_squares + value**2 * (squares - own_squares)
     if 0 < value < 1:
         told = value * (1 - value) * whole**2 / apart
     low, high = wilson(value, told)
     return Share(k, n, value, low, high)
 
 
-# --- inside ------------------------------------------------------------------------------------
 def _variance(
     weights: Floats, each: Floats, last: npt.NDArray[np.int64], surplus: Floats, q: float
 ) -> Floats:

@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Mapping
+from typing import Any
 
 
 def milliseconds(value: float) -> str:
@@ -24,6 +25,19 @@ def quantile_name(q: float) -> str:
 def where_text(where: Mapping[str, str]) -> str:
     """A slice as ``column=value, ...``; empty for no slice."""
     return ", ".join(f"{column}={value}" for column, value in where.items())
+
+
+def sampled_text(sampling: Mapping[str, Any], noun: str) -> str:
+    """What a document's ``sampling`` says, as a sentence without its full stop.
+
+    Args:
+        sampling: as :func:`longpole_analytics.weighted.sampling` gives it.
+        noun: what was sampled, in the plural.
+    """
+    stood = f"{sampling['num_stood_for']:,.0f}".replace(",", " ")
+    said = f"{sampling['num_kept']} {noun} that were kept stand for {stood}"
+    parts = ", ".join(part.replace("_", " ") for part in sampling["of_kept"])
+    return f"{said}; told by the kept ones alone: {parts}" if parts else said
 
 
 def printable(text: str) -> str:

@@ -25,8 +25,11 @@ def insert(bench: Bench) -> list[Bar]:
 
 
 def bytes_a_span(bench: Bench) -> list[Bar]:
-    """Bytes of all tables over spans; no pool, so that nothing repeats that would not."""
-    num_spans = bench.spans(500_000)
+    """Bytes of all tables over spans; no pool, so that nothing repeats that would not.
+
+    So many that the merged part of the spans has a file a column, as all large ones have.
+    """
+    num_spans = bench.spans(1_000_000)
     store = bench.store(f"bytes_{os.getpid()}")
     sizes, settle_s = settled_bytes(store, num_spans)
     _drop(store)

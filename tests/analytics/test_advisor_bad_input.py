@@ -52,34 +52,61 @@ def test_an_incomplete_trace_alone_is_left_out():
     assert (report.num_traces, report.num_left_out, found.num_traces) == (0, 1, 0)
 
 
+STRUCTURE = ["trace_id", "span_id", "parent_id", "name", "kind", "start_ns", "end_ns", "dialect",
+             "status", "received_ns"]  # fmt: skip
+"""Columns that make a tree of spans."""
+
+
+def unknown(table, *names):
+    """The table with nothing known in these columns."""
+    for name in names:
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, pa.nulls(len(table), table.schema[place].type))
+    return table
+
+
 @pytest.mark.parametrize("fault", ["serial_tools", "unstable_prefix", "hedges", "cold_paths"])
 def test_columns_that_are_null_or_missing(fault):
-    table = spans_table(planted(fault, 1, num=30, num_clean=5))
-    for name in Span._fields:
-        if name in ("trace_id", "span_id", "start_ns", "name", "kind", "dialect", "status",
-                    "received_ns"):  # fmt: skip
-            continue
-        if random.Random(name).random() < 0.5:
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, name, pa.nulls(len(table), table.schema[place].type))
-    both(table)
-    both(table.drop_columns(["attributes", "links", "events"]))
-    only = ["trace_id", "span_id", "parent_id", "name", "kind", "start_ns", "end_ns", "dialect"]
-    both(table.select([*only, "status", "received_ns"]))
+    whole = spans_table(planted(fault, 1, num=30, num_clean=5))
+    others = [name for name in Span._fields if name not in STRUCTURE]
+    table = unknown(whole, *(name for name in others if random.Random(name).random() < 0.5))
+    for poor in (
+        table,
+        table.drop_columns(["attributes", "links", "events"]),
+        whole.select(STRUCTURE),
+    ):
+        report, found = both(poor)
+        assert (report.num_traces, report.num_left_out, found.num_traces) == (50, 0, 50)
+        assert len(found.lines) == len(LINES)
+    assert {line.grade for line in found.lines if line.check != "measured"} == {"not observable"}
+
+
+@pytest.mark.parametrize("column", ["parent_id", "end_ns"])
+def test_spans_that_make_no_tree_are_left_out(column):
+    whole = spans_table(planted("hedges", 1, num=30, num_clean=5))
+    report, found = both(unknown(whole, column))
+    assert (report.num_traces, report.num_left_out, report.advice) == (0, 50, ())
+    assert (found.num_traces, found.lines) == (0, ())
 
 
 def test_cycles_duplicates_and_lost_parents():
     spans = planted("unused_fanout", 2, num=30, num_clean=5)
     rng = random.Random(2)
+    harmed = {spans[0].trace_id}
     for _ in range(40):
         a, b = rng.sample(range(len(spans)), 2)
+        harmed.add(spans[a].trace_id)
         spans[a] = spans[a]._replace(parent_id=spans[b].span_id)
         spans.append(spans[b])
     same = [one for one in spans if one.trace_id == spans[0].trace_id]
     spans += [one._replace(parent_id=one.span_id) for one in same]
+    harmed |= {one.trace_id for one in spans[:10]}
     spans += [one._replace(end_ns=None) for one in spans[:10]]
     spans += [one._replace(end_ns=one.start_ns - 10**9, span_id="f" * 16) for one in spans[:5]]
-    both(spans_table(spans))
+    report, found = both(spans_table(spans))
+    assert report.num_traces + report.num_left_out == 50
+    assert 1 <= report.num_left_out <= len(harmed)
+    assert found.num_traces == report.num_traces
 
 
 def test_hostile_names_and_values_stay_text():
@@ -128,11 +155,10 @@ def test_numbers_that_cannot_be(seed):
         "num_attempts": [-1, 10**9, None],
         "consumer_hold_ns": [-(10**12), 10**18, None],
     }
-    both(
-        spans_table(
-            [
-                one._replace(**{name: rng.choice(values) for name, values in wrong.items()})
-                for one in spans
-            ]
-        )
-    )
+    harmed = [
+        one._replace(**{name: rng.choice(values) for name, values in wrong.items()})
+        for one in spans
+    ]
+    report, found = both(spans_table(harmed))
+    assert (report.num_traces, report.num_left_out, found.num_traces) == (45, 0, 45)
+    assert len(found.lines) == len(LINES)

@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 from longpole.cli import main
 from longpole.errors import BadInput, NotEnoughData, UsageError
+from longpole_analytics import advise_loading
 from longpole_analytics.advise_command import advise
+from longpole_analytics.advise_loading import population_of
 from longpole_analytics.rollup import ROLLUP
 from longpole_collector.stores import open_reader
 from longpole_collector.stores.duckdb import DuckStore
@@ -100,6 +102,35 @@ def test_a_condition_narrows_the_traces(file):
     assert [advice["rule"] for advice in document["advice"]] == ["not_streamed"]
     with pytest.raises(NotEnoughData):
         run(file, "--where", "route = 'nowhere'")
+
+
+class Small:
+    """A reader whose store gives only so many spans at once."""
+
+    def __init__(self, reader, num_spans):
+        self._reader, self._num_spans = reader, num_spans
+
+    def sql(self, query, params=()):
+        found = self._reader.sql(query, params)
+        if "FROM spans" in query and found.num_rows > self._num_spans:
+            raise BadInput(f"more than {self._num_spans} rows")
+        return found
+
+
+def test_a_store_that_gives_less_at_once_tells_of_the_same_traces(file, monkeypatch):
+    ever = (0, 2**62)
+    reader = open_reader(files=(file,))
+    try:
+        whole = population_of(reader, None, ever)
+        monkeypatch.setattr(advise_loading, "PAGE_ROWS", 800)
+        parts = population_of(Small(reader, 600), None, ever)
+    finally:
+        reader.close()
+    assert whole.table.num_rows > 1_500
+    assert sorted(parts.table["span_id"].to_pylist()) == sorted(whole.table["span_id"].to_pylist())
+    starts = parts.table["start_ns"].to_pylist()
+    assert starts == sorted(starts)
+    assert parts.traces["is_sound"].sum() == whole.traces["is_sound"].sum() > 0
 
 
 def test_no_advice_is_an_answer(tmp_path):

@@ -73,7 +73,8 @@ def test_what_the_page_asks_is_known_when_it_was_asked_ahead(
 def test_a_page_that_asks_nothing_ahead_and_an_empty_store_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data, "begin_of", pytest.fail)
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(data, "begin_of", lambda *question: asked.append(question))
     st.cache_data.clear()
     st.cache_resource.clear()
     source.use(Source(db=tmp_path))
@@ -82,3 +83,5 @@ def test_a_page_that_asks_nothing_ahead_and_an_empty_store_are_left_alone(
         ahead.ask(explore.PAGE, "")
     finally:
         source._source = None
+    assert explore.PAGE.ahead is None
+    assert asked == []

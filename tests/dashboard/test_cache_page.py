@@ -100,6 +100,7 @@ def test_the_page_shows_the_cause_that_the_address_names(held: Held) -> None:
         assert [metric.value for metric in app.metric][1] == "47.5 %"
     assert "move what changes from call to call out of segment &#x27;system&#x27;" in said
     assert "longpole cache --since" in said
+    assert "of the input came from a cache (n 80)" in said
 
 
 def test_money_keeps_its_sign_and_its_cents() -> None:

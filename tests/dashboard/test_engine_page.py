@@ -4,7 +4,10 @@ import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 import streamlit as st
@@ -16,7 +19,7 @@ from longpole_collector.files import write_parquet
 from longpole_dashboard import app, server, source
 from longpole_dashboard.figures import engine as figures
 from longpole_dashboard.model import engine
-from longpole_dashboard.model.clock import Clock, iso
+from longpole_dashboard.model.clock import UTC_CLOCK, Clock, iso
 from longpole_dashboard.model.window import SECOND_NS, Filters, Match
 from longpole_dashboard.source import Source
 
@@ -79,7 +82,7 @@ def two_models() -> list[Span]:
 
 def test_running_and_waiting_are_the_time_that_requests_spent(store: MemoryStore) -> None:
     store.add(two_models())
-    view = engine.engine(EVERYTHING, store)
+    view = engine.engine(EVERYTHING, UTC_CLOCK, store)
     assert [model.name for model in view.models] == ["large", "small"]
     large, small = view.models
     assert large.num_requests == small.num_requests == NUM
@@ -94,7 +97,7 @@ def test_running_and_waiting_are_the_time_that_requests_spent(store: MemoryStore
 
 def test_shares_and_medians_are_by_model_and_unknown_is_none(store: MemoryStore) -> None:
     store.add(two_models())
-    large, small = engine.engine(EVERYTHING, store).models
+    large, small = engine.engine(EVERYTHING, UTC_CLOCK, store).models
     assert large.prefix.ratio == 0.25
     assert small.prefix.ratio is None
     assert large.drafts is not None
@@ -109,7 +112,7 @@ def test_shares_and_medians_are_by_model_and_unknown_is_none(store: MemoryStore)
 
 def test_what_began_before_the_window_counts_as_running_in_it(store: MemoryStore) -> None:
     store.add(request(1, 0.0, "large") + request(2, 10.0, "large"))
-    view = engine.engine(Filters(T0 + 400 * MS, T0 + 60 * SECOND_NS), store)
+    view = engine.engine(Filters(T0 + 400 * MS, T0 + 60 * SECOND_NS), UTC_CLOCK, store)
     (large,) = view.models
     ran = sum((point.running or 0.0) * point.length_s for point in large.points)
     assert large.num_requests == 1
@@ -117,11 +120,39 @@ def test_what_began_before_the_window_counts_as_running_in_it(store: MemoryStore
     assert large.points[0].length_s == view.bin_s - 0.4
 
 
+def test_days_are_those_of_the_clock_also_where_it_is_changed(store: MemoryStore) -> None:
+    zone = "America/New_York"
+    begins = [int(datetime(2026, *day, tzinfo=ZoneInfo(zone)).timestamp()) * SECOND_NS
+              for day in ((10, 31), (11, 1), (11, 2), (11, 3))]  # fmt: skip
+    half_ns = 1_800 * SECOND_NS
+    moments = [
+        at
+        for day, end in pairwise(begins)
+        for at in (*(day + n * half_ns for n in range(7)), end - half_ns, end - 500 * MS)
+    ]
+    made = [request(n, (at - T0) / SECOND_NS, "large") for n, at in enumerate(moments, 1)]
+    store.add([span for spans in made for span in spans])
+    clock, window = Clock(zone), Filters(begins[0], begins[-1])
+    view = engine.engine(window, clock, store)
+    points = view.models[0].points
+    assert view.bin_s == 86_400
+    assert [(point.start_ns, point.num_requests) for point in points] == [
+        (at, 9) for at in begins[:-1]
+    ]
+    assert [point.length_s // 3_600 for point in points] == [24, 25, 24]
+    # each runs for 595 ms after 105: 200 ms of a day's last one are the next day's, or nobody's
+    ran_s = [(point.running or 0.0) * point.length_s for point in points]
+    assert ran_s == pytest.approx([9 * 0.595 - 0.2, 9 * 0.595, 9 * 0.595])
+    for point in points:
+        found = engine.requests(window, "large", point.start_ns, view.bin_s, clock, store)
+        assert len(found) == 9
+
+
 def test_filters_choose_the_model_and_the_route(store: MemoryStore) -> None:
     store.add(two_models())
 
     def models(*where: Match) -> list[tuple[str, int]]:
-        view = engine.engine(replace(EVERYTHING, where=where), store)
+        view = engine.engine(replace(EVERYTHING, where=where), UTC_CLOCK, store)
         return [(model.name, model.num_requests) for model in view.models]
 
     assert models(Match("request_model", "small")) == [("small", NUM)]
@@ -140,9 +171,9 @@ def test_an_engine_is_known_by_its_spans_and_stays_known(store: MemoryStore) -> 
 
 def test_a_point_leads_to_the_requests_that_began_then(store: MemoryStore) -> None:
     store.add(two_models())
-    view = engine.engine(EVERYTHING, store)
+    view = engine.engine(EVERYTHING, UTC_CLOCK, store)
     point = view.models[0].points[0]
-    found = engine.requests(EVERYTHING, "large", point.start_ns, view.bin_s, store)
+    found = engine.requests(EVERYTHING, "large", point.start_ns, view.bin_s, UTC_CLOCK, store)
     assert len(found) == point.num_requests
     assert {each.queue_ms for each in found} == {100.0}
     figure = figures.lines(view, Clock(), "running", lambda p: p.running, lambda p: "")
@@ -158,7 +189,7 @@ def test_the_statement_shown_gives_the_same_medians(store: MemoryStore, tmp_path
     store.add(two_models())
     write_parquet(store, tmp_path / "spans.parquet")
     filters = replace(EVERYTHING, where=(Match("route", "rag.search"),))
-    view = engine.engine(filters, store)
+    view = engine.engine(filters, UTC_CLOCK, store)
     words = ["query", engine.statement(filters), "--json", "--file"]
     told = CliRunner().invoke(main, [*words, str(tmp_path / "spans.parquet")])
     assert told.exit_code == 0, told.output
@@ -187,3 +218,4 @@ def test_the_page_draws_and_is_hidden_without_an_engine(
     said = texts(run("engine", of="large", at=iso(T0)))
     assert "Requests of large that began at 2026-09-14 13:30:00" in said
     assert "metrics are not stored" in said
+    assert "large: the longest wait in the queue was 100 ms" in said

@@ -132,6 +132,7 @@ def test_the_page_shows_the_latest_or_says_what_to_type(
     assert "64 tokens in, 16 out" in said
     assert "5 cells" in said
     assert "24 requests" in said
+    assert "least TTFT by 4 at once, cache hit" in said
     assert HOSTILE not in said
     assert "nothing to compare" in texts(run("matrix", matrix="old"))
     source.use(Source(db=folder / "matrix"))

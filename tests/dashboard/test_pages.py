@@ -138,6 +138,8 @@ def test_explore_compares_the_slow_ones_and_excludes_a_slice(planted: MemoryStor
     assert any("**50 workflows selected** of 200" in part.value for part in app.markdown)
     assert "50 selected against 150 others of the same routes" in texts(app)
     assert "longpole top --since 2026-09-14T13:30:00Z" in texts(app)
+    assert "prompt_version=v2 is " in texts(app)
+    assert "as likely" in texts(app)
     app.selectbox(key="explore-slice").select(("prompt_version", "v2"))
     next(button for button in app.button if button.label == "Exclude this").click()
     app.run()

@@ -146,5 +146,6 @@ def test_the_page_lists_opens_and_tells_what_to_type(
     source.use(Source(db=folder))
     said = texts(run("reports"))
     assert "longpole report --week" in said
+    assert "2026-W37 (40 requests): 40 requests &lt;img" in said
     assert "There is no report &#x27;nope&#x27;" in texts(run("reports", report="nope"))
     assert "All reports" in [button.label for button in run("reports", report="2026-W37").button]

@@ -156,6 +156,7 @@ def _page(url: str, got: list[object]) -> None:
     app = run("settings")
     said = texts(app)
     assert "ORD-[0-9]{8}" in said
+    assert "Not all that came is stored as it was sent: spans rejected 1" in said
     (button,) = (each for each in app.button if each.key == "send-hook")
     button.click().run()
     assert not got
@@ -192,6 +193,7 @@ def test_a_store_that_is_away_is_told_with_what_waits_and_what_to_do(
     assert said.count(found.problem) == 2  # why there is no page, and what the store lacks
     assert f"{page._bytes(found.log_bytes)} of acknowledged requests wait in the log" in said
     assert "Mend it over there" in said
+    assert "The store cannot be used: what comes is not seen" in said
     assert "hush-hush" not in said + repr(found)
 
 

@@ -183,6 +183,7 @@ def test_the_page_draws_what_the_address_asks_for(held: Held) -> None:
         assert app.selectbox(key="choice-metric").value == "ttft_ms"
         said = texts(app)
         assert "--by prompt_version --metric ttft_ms --stages" in said
+        assert " % of the time (" in said
         assert "slo_class" in said.partition("Not sent")[2]
         app.query_params["by"] = "<nonsense>"
         app.run()
@@ -203,6 +204,7 @@ def test_one_workflow_is_enough_for_the_pages_to_say_something(tmp_path: Path) -
         with drawn(page, tmp_path / "db") as app:
             said = texts(app)
             assert sentence in said
+            assert "lp-note" in said  # the verdict, or why there is none
             assert "<img" not in said
 
 

@@ -71,12 +71,13 @@ def asks(command: Command) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_its_other_blocks_can_be_read(page: Path) -> None:
+    faults = []
     for block in blocks(page):
-        where = f"{page.name}:{block.line}"
         try:
             read(block.language, block.text)
         except (SyntaxError, ValueError, yaml.YAMLError) as error:
-            raise AssertionError(f"{where}: {error}") from error
+            faults.append(f"{page.name}:{block.line}: {error}")
+    assert faults == []
 
 
 def test_the_tutorials_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:

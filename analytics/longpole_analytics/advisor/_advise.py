@@ -12,7 +12,8 @@ from longpole_analytics.advisor._population import Population
 from longpole_analytics.advisor._replay import Change, Floats, together
 from longpole_analytics.advisor._thresholds import AdvisorRules
 from longpole_analytics.advisor.base import Candidate, Rule
-from longpole_analytics.stats import is_shown, rank
+from longpole_analytics.weighted import is_shown as is_carried
+from longpole_analytics.weighted import mean_of, median_of, quantile, sampling
 from longpole_analytics.whatif_population import changes
 
 SCHEMA: Final = "longpole.advise/1"
@@ -28,6 +29,9 @@ INDEPENDENT: Final = "independent"
 OVERLAPS: Final = "overlaps"
 EXCLUSIVE: Final = "exclusive"
 CONDITIONAL: Final = "conditional"
+OF_KEPT: Final = ("avoidable_calls", "cacheable_order", "client_serialization", "cold_paths",
+                  "unstable_prefix")  # fmt: skip
+"""Rules that ask which request came before which: where traces were sampled, of those kept."""
 _RARE: Final = 5
 """So many times the least saving makes an advice on few traces worth telling."""
 _MOST: Final = 0.9
@@ -109,12 +113,22 @@ class Advice:
 
 @dataclass(frozen=True)
 class Report:
-    """All advice on a population, and how much of it could be judged."""
+    """All advice on a population, and how much of it could be judged.
+
+    Numbers of traces are of those looked at. Times, money, shares and medians are weighed: of all
+    traces that came, as ``sampling`` says, where they were sampled.
+    """
 
     num_traces: int
     num_left_out: int
     advice: tuple[Advice, ...]
     together_ms: float
+    sampling: dict[str, Any] | None = None
+
+    @property
+    def num_stood_for(self) -> float:
+        """How many traces came, those that were not kept included."""
+        return self.sampling["num_stood_for"] if self.sampling else self.num_traces
 
     def document(self) -> dict[str, Any]:
         """The document of ``longpole advise --json``."""
@@ -125,6 +139,7 @@ class Report:
             "assumption": ASSUMPTION,
             "together_ms": self.together_ms,
             "advice": [one.document() for one in self.advice],
+            **({} if self.sampling is None else {"sampling": self.sampling}),
         }
 
 
@@ -133,13 +148,14 @@ class _Judged(NamedTuple):
     order: int
     found: Candidate
     saved_ns: Floats
+    total_ns: float
     savings: tuple[Saving, ...]
     share: float
 
     @property
     def key(self) -> tuple[float, float, int, str]:
         """Most time first, then most money, then the rules' order."""
-        return -float(self.saved_ns.sum()), -(self.found.usd or 0.0), self.order, self.name
+        return -self.total_ns, -(self.found.usd or 0.0), self.order, self.name
 
 
 def advise(
@@ -161,11 +177,13 @@ def advise(
         if not only or name in only
         for candidate in rule.find(pop, rules)
     ]
-    found.sort(key=lambda each: -float(each[2].replayed.less_ns.sum()))
+    weight = pop.spans["weight"].to_numpy()
+    found.sort(key=lambda each: -_total(each[2].replayed.less_ns, weight[each[2].replayed.rows]))
     judged = _judged(pop, found[:MAX_CANDIDATES], rules)[: rules.max_advice]
     advice, whole_ms = _ranked(pop, judged)
-    sound = int(pop.traces["is_sound"].sum())
-    return Report(sound, pop.traces.height - sound, advice, whole_ms)
+    sound = pop.traces.filter("is_sound")
+    left_out = pop.traces.height - sound.height
+    return Report(sound.height, left_out, advice, whole_ms, sampling(sound, OF_KEPT))
 
 
 def members() -> dict[str, Rule]:
@@ -178,6 +196,7 @@ def _judged(
 ) -> list[_Judged]:
     """Those worth telling, with what they would save, in order."""
     saved = pop.replayer.saved_ns([candidate.replayed for _, _, candidate in found])
+    every = pop.traces["weight"].to_numpy()
     judged = []
     for (name, order, candidate), saved_ns in zip(found, saved, strict=True):
         route = pop.route_of(candidate.where.get("route"))
@@ -185,34 +204,43 @@ def _judged(
         if not len(places):
             continue
         wall_ms, saved_ms = route["wall_ms"].to_numpy(), saved_ns[places] / 1e6
-        share = float(np.isin(places, candidate.touched).mean())
-        usual = float(np.median(wall_ms))
+        weight = every[places]
+        share = mean_of(np.isin(places, candidate.touched).astype(np.float64), weight)
+        mean_ms, usual = mean_of(saved_ms, weight), median_of(wall_ms, weight)
         least = max(rules.min_saved_ms, rules.min_saved_share * usual)
-        is_felt = float(saved_ms.mean()) >= least
+        is_felt = mean_ms >= least
         is_told = share >= rules.min_share and (is_felt or candidate.is_load)
         # what hardly ever happens may still take long each time
-        if not is_told and not (share > 0 and float(saved_ms.mean()) >= _RARE * least):
+        if not is_told and not (share > 0 and mean_ms >= _RARE * least):
             continue
-        judged.append(_Judged(name, order, candidate, saved_ns, _savings(wall_ms, saved_ms), share))
+        savings, total_ns = _savings(wall_ms, saved_ms, weight), _total(saved_ns, every)
+        judged.append(_Judged(name, order, candidate, saved_ns, total_ns, savings, share))
     return sorted(judged, key=lambda one: one.key)
 
 
-def _savings(wall_ms: Floats, saved_ms: Floats) -> tuple[Saving, ...]:
+def _total(values: Floats, weight: Floats) -> float:
+    return float((values * weight).sum())
+
+
+def _savings(wall_ms: Floats, saved_ms: Floats, weight: Floats) -> tuple[Saving, ...]:
     """The fall of the quantiles; the interval is a bootstrap over traces."""
     n = len(wall_ms)
     order = np.argsort(wall_ms, kind="stable")
-    wall_ms, saved_ms = wall_ms[order], saved_ms[order]
-    replayed = np.sort(wall_ms - saved_ms)
+    wall_ms, saved_ms, weight = wall_ms[order], saved_ms[order], weight[order]
+    replayed = wall_ms - saved_ms
+    again = np.argsort(replayed, kind="stable")
+    replayed, weight_again = replayed[again], weight[again]
     step = max(math.ceil(n / MAX_DRAWN), 1)
-    drawn = changes(wall_ms[step // 2 :: step], saved_ms[step // 2 :: step], QUANTILES)
+    some = slice(step // 2, None, step)
+    drawn = changes(wall_ms[some], saved_ms[some], QUANTILES, weight=weight[some])
     found = []
     for q, change in zip(QUANTILES, drawn, strict=True):
-        if not is_shown(n, q):
+        was, would = quantile(wall_ms, weight, q), quantile(replayed, weight_again, q)
+        if was is None or would is None or not is_carried(weight, q):
             found.append(Saving(q, None, None, n))
             continue
-        at = rank(n, q) - 1
         ci95 = None if change.ci95 is None else (0.0 - change.ci95[1], 0.0 - change.ci95[0])
-        found.append(Saving(q, float(wall_ms[at] - replayed[at]), ci95, n))
+        found.append(Saving(q, was.value - would.value, ci95, n))
     return tuple(found)
 
 
@@ -222,11 +250,12 @@ def _ranked(pop: Population, judged: Sequence[_Judged]) -> tuple[tuple[Advice, .
         together(one.found.replayed for one in judged[:place])
         for place in range(2, len(judged) + 1)
     ]
-    sums = [float(saved.sum()) / 1e6 for saved in pop.replayer.saved_ns(unions)]
+    weight = pop.traces["weight"].to_numpy()
+    sums = [_total(saved, weight) / 1e6 for saved in pop.replayer.saved_ns(unions)]
     advice: list[Advice] = []
     before = 0.0
     for place, one in enumerate(judged):
-        own = float(one.saved_ns.sum()) / 1e6
+        own = one.total_ns / 1e6
         after = own if place == 0 else max(sums[place - 1], before)
         adds = after - before
         related = tuple(

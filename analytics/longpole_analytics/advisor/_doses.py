@@ -5,8 +5,9 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from longpole_analytics.advisor._thresholds import AdvisorRules
-from longpole_analytics.measures import Share, share
-from longpole_analytics.stats import rank
+from longpole_analytics.advisor.base import lowest
+from longpole_analytics.measures import Share
+from longpole_analytics.weighted import part
 
 _Z: Final = 1.96
 
@@ -44,8 +45,8 @@ def doses(rows: pl.DataFrame, column: str, rules: AdvisorRules) -> Doses | None:
     if third < rules.min_calls:
         return None
     few, many = known.head(third), known.tail(third)
-    low, high = (float(part[column].sort()[rank(third, 0.5) - 1]) for part in (few, many))
+    low, high = (lowest(side, column, 0.5) for side in (few, many))
     if high <= 0 or high < rules.dose_ratio * low:
         return None
-    good = [int((part["outcome"] == "accepted").sum()) for part in (few, many)]
-    return Doses(low, high, share(good[0], third), share(good[1], third))
+    good = [part(side.filter(pl.col("outcome") == "accepted"), side) for side in (few, many)]
+    return Doses(low, high, *good)

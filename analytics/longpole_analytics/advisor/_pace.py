@@ -30,9 +30,10 @@ def making_ns(pop: Population, calls: pl.DataFrame, plain: pl.DataFrame) -> tupl
         return np.nan_to_num(told), "engine"
     tokens = numbers(calls, "output_tokens")
     model = calls["model"][0]
-    paces = numbers(plain.filter(pl.col("model").eq_missing(pl.lit(model, pl.String))), "tpot_ms")
+    alike = plain.filter(pl.col("model").eq_missing(pl.lit(model, pl.String)))
+    paces = numbers(alike, "tpot_ms")
     if np.isfinite(paces).sum() >= MIN_SEEN:
-        return np.nan_to_num(tokens - 1).clip(min=0) * median(paces) * 1e6, "streams"
+        return np.nan_to_num(tokens - 1).clip(min=0) * median(paces, alike) * 1e6, "streams"
     length = numbers(calls, "length_ns")
     found = slope(tokens, length)
     if found is None:

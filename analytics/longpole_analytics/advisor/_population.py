@@ -19,7 +19,7 @@ from longpole.vocab import keys
 from longpole_analytics.advisor._replay import Lengths, Replayer
 from longpole_analytics.cost import priced
 from longpole_analytics.prices import Prices
-from longpole_analytics.span_loading import numbered
+from longpole_analytics.span_loading import numbered, weights
 
 MAX_DEPTH: Final = 32
 """Ancestors that are followed; a chain that long is a cycle or nobody's."""
@@ -88,7 +88,8 @@ class Population:
             ``model``, ``segment_*`` hashes, costs, and ``branch_row`` / ``guess_row``, the step
             around it.
         traces: ``trace``, ``trace_id``, ``route``, ``slo_class``, ``outcome``, ``wall_ms``,
-            ``model_share`` of the wall time, ``is_sound``, ``is_patient`` (nobody waits).
+            ``model_share`` of the wall time, ``is_sound``, ``is_patient`` (nobody waits), and
+            ``weight``, how many traces it stands for; its spans and calls have it, too.
         replayer: what answers what changes would save.
         prices: the table in force.
         memo: what two rules share is kept here.
@@ -168,9 +169,14 @@ def population(
         length_ns=pl.max_horizontal(pl.col("end_ns") - pl.col("start_ns"), 0),
     )
     traces = _traces(spans, table, found)
+    first = spans.unique("trace", keep="first", maintain_order=True).sort("trace")
+    weight = weights(plain, first["trace_hi"].to_numpy(), first["trace_lo"].to_numpy())
+    stood = pl.lit(1.0) if weight is None else pl.Series(weight)
+    traces = traces.with_columns(weight=stood)
     place = spans["trace"].cast(pl.UInt32)
     spans = spans.with_columns(
         is_sound=traces["is_sound"].gather(place),
+        weight=traces["weight"].gather(place),
         route=pl.coalesce(pl.col("route"), traces["route"].gather(place)),
     )
     calls = _calls(spans, prices).filter("is_sound")

@@ -12,6 +12,7 @@ from longpole_analytics.advisor._replay import FIRST, Change, shorter
 from longpole_analytics.advisor._thresholds import AdvisorRules
 from longpole_analytics.advisor.base import groups, median, numbers, slope
 from longpole_analytics.cache.prompts import MESSAGES
+from longpole_analytics.weighted import weights_of
 
 MEANT_STABLE: Final = ("tools", "system", "schema", "examples")
 """Segments that are meant to be the same in all calls of a prompt's version."""
@@ -137,10 +138,10 @@ def cached_faster(pop: Population, calls: pl.DataFrame, lost: Any) -> tuple[Chan
     first = calls["first_ns"].to_numpy()
     fresh = numbers(calls, "input_tokens") - np.nan_to_num(numbers(calls, "cached_input_tokens"))
     prefill = numbers(calls, "prefill_ns")
-    if np.isfinite(prefill).mean() > 0.5 and median(fresh) > 0:
+    if np.isfinite(prefill).mean() > 0.5 and median(fresh, calls) > 0:
         pace = prefill / np.maximum(fresh, 1)
         less = np.minimum(np.nan_to_num(lost * pace), first)
-        return shorter(calls["row"], FIRST, less), median(pace) * 1e3 / 1e6
+        return shorter(calls["row"], FIRST, less), median(pace, calls) * 1e3 / 1e6
     model = calls["model"].drop_nulls()
     same = pop.calls.filter(pl.col("model") == model[0]) if len(model) else calls
     x = numbers(same, "input_tokens") - np.nan_to_num(numbers(same, "cached_input_tokens"))
@@ -156,4 +157,4 @@ def cached_usd(calls: pl.DataFrame, lost: Any) -> float | None:
     plain, read = (numbers(calls, f"{name}_usd_per_mtok") for name in ("input", "cached_input"))
     worth = lost * (plain - read) / 1e6
     known = np.isfinite(worth)
-    return float(worth[known].sum()) if known.any() else None
+    return float((worth * weights_of(calls))[known].sum()) if known.any() else None

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from longpole.vocab import Span, Stage
+from longpole_analytics.advisor._apart import Families
 from longpole_analytics.advisor._population import Population
 from longpole_analytics.advisor._replay import Change
 from longpole_analytics.advisor._thresholds import AdvisorRules
@@ -23,10 +24,8 @@ from longpole_analytics.serial import (
     Names,
     Opportunity,
     SerialRules,
-    Sibling,
     opportunities,
     pairs,
-    seen_apart,
 )
 from longpole_analytics.stages import partition
 
@@ -128,12 +127,12 @@ def _of_pattern(
     wanted = {
         pair for split, (_, s) in zip(splits, samples, strict=True) for pair in pairs(split, s)
     }
-    apart = _apart(pop, route, set(sampled), wanted) if wanted else {}
+    apart = _apart(pop, route, sampled, wanted) if wanted else {}
+    own = at.filter(pl.col("trace").is_in(sampled))
+    segment_of = dict(own.select("row", "segment").iter_rows())
     agreed: dict[frozenset[int], list[tuple[Opportunity, bool]]] = {}
-    for split, (trace, spans) in zip(splits, samples, strict=True):
+    for split, (rows, spans) in zip(splits, samples, strict=True):
         ids = {span.span_id: k for k, span in enumerate(spans)}
-        rows = pop.spans.filter(pl.col("trace") == trace)["row"].to_list()
-        segment_of = dict(at.filter(pl.col("trace") == trace).select("row", "segment").iter_rows())
         for one in opportunities(split, spans, apart, serial):
             places = [segment_of.get(rows[ids[span_id]]) for span_id in one.span_ids]
             if None not in places and _is_told(one, [spans[ids[i]] for i in one.span_ids]):
@@ -163,36 +162,38 @@ def _of_pattern(
     return found
 
 
-def _samples(pop: Population, traces: Sequence[int]) -> list[tuple[int, list[Span]]]:
-    """The spans of some traces, in the order of their rows."""
-    found: dict[int, list[Span]] = {trace: [] for trace in traces}
-    rows = pop.spans.filter(pl.col("trace").is_in(list(traces)))
+def _samples(pop: Population, traces: Sequence[int]) -> list[tuple[list[int], list[Span]]]:
+    """The spans of some traces, in the order of their rows, and these rows."""
+    found: dict[int, tuple[list[int], list[Span]]] = {trace: ([], []) for trace in traces}
+    rows = pop.spans.filter(pl.col("trace").is_in(list(traces))).select("trace", "row")
     spans = spans_from_table(pop.table.take(rows["row"].to_numpy()))
-    for trace, span in zip(rows["trace"], spans, strict=True):
-        found[trace].append(span)
-    return list(found.items())
+    for (trace, row), span in zip(rows.iter_rows(), spans, strict=True):
+        found[trace][0].append(row)
+        found[trace][1].append(span)
+    return list(found.values())
 
 
 def _apart(
-    pop: Population, route: str | None, own: set[int], wanted: set[Names]
+    pop: Population, route: str | None, own: Sequence[int], wanted: set[Names]
 ) -> dict[Names, int]:
+    """In how many other traces of the route the names of each pair are seen apart."""
     names = sorted({name for pair in wanted for name in pair})[:64]
-    rows = pop.spans.filter(
-        pl.col("route").eq_missing(pl.lit(route, pl.String))
-        & pl.col("name").is_in(names)
-        & ~pl.col("trace").is_in(list(own))
-        & pl.col("is_node")
-    ).sort("trace", maintain_order=True)
-    kept = rows["trace"].unique(maintain_order=True)
-    kept = kept.gather_every(max(len(kept) // MAX_OTHERS, 1)).head(MAX_OTHERS)
-    traces: dict[int, list[Sibling]] = {}
-    for trace, parent, name, start, end in (
-        rows.filter(pl.col("trace").is_in(kept.implode()))
-        .select("trace", pl.col("parent").cast(pl.String), "name", "start_ns", "end_ns")
-        .iter_rows()
-    ):
-        traces.setdefault(trace, []).append(Sibling(parent, name, start, end))
-    return seen_apart(traces.values(), wanted)
+    families = _families(pop, route)
+    traces = np.setdiff1d(families.with_any(names), own, assume_unique=True)
+    kept = traces[:: max(len(traces) // MAX_OTHERS, 1)][:MAX_OTHERS]
+    known = {pair for pair in wanted if {*pair} <= {*names}}
+    counts = {pair: int(np.isin(kept, families.apart(*pair)).sum()) for pair in known}
+    return dict.fromkeys(wanted, 0) | counts
+
+
+def _families(pop: Population, route: str | None) -> Families:
+    """The steps of a route, gathered once for a population."""
+    key = f"families of {route!r}"
+    if key not in pop.memo:
+        is_own = pl.col("route").eq_missing(pl.lit(route, pl.String)) & pl.col("is_node")
+        pop.memo[key] = Families(pop.spans.filter(is_own))
+    found: Families = pop.memo[key]
+    return found
 
 
 def _is_told(one: Opportunity, spans: Sequence[Span]) -> bool:

@@ -24,7 +24,8 @@ from longpole_analytics.advisor.base import (
     of,
     same,
 )
-from longpole_analytics.measures import share
+from longpole_analytics.weighted import num_of, weights_of
+from longpole_analytics.weighted import part as part_of
 
 _BY: Final = ("route", "name", "model")
 
@@ -82,7 +83,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
     found = []
     for where, calls in groups(known, _BY, rules.min_calls):
         again = calls.filter("is_repeat")
-        part = share(again.height, calls.height)
+        part = part_of(again, calls)
         if again.height < rules.min_repeats or (part.value or 0.0) < rules.repeat_share:
             continue
         told = again["is_told"].all()
@@ -108,7 +109,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
                 ),
                 evidence=(
                     of("repeated_calls_share", part),
-                    Fact("repeated_calls", again.height, calls.height),
+                    Fact("repeated_calls", num_of(weights_of(again)), calls.height),
                     Fact("repeated_within_one_workflow", inside, again.height),
                 ),
                 touched=again["trace"].unique().to_numpy(),

@@ -12,6 +12,7 @@ from longpole_analytics.advisor._population import Population
 from longpole_analytics.advisor._replay import Change
 from longpole_analytics.advisor._thresholds import AdvisorRules
 from longpole_analytics.measures import Share
+from longpole_analytics.weighted import median_of, quantile, totals, weights_of
 from longpole_analytics.wording import printable
 
 HIGH: Final = "high"
@@ -89,9 +90,14 @@ def of(metric: str, found: Share) -> Fact:
 
 
 def money(rows: pl.DataFrame, column: str = "cost_usd") -> float | None:
-    """The sum of some costs; ``None`` where none is known."""
-    known = rows[column].drop_nulls()
-    return float(known.sum()) if len(known) else None
+    """The sum of some costs over all requests that came; ``None`` where none is known."""
+    known = rows.drop_nulls(column)
+    return float(totals(known, pl.col(column))[0]) if known.height else None
+
+
+def milliseconds(rows: pl.DataFrame) -> float:
+    """The sum of the lengths of some steps over all requests that came."""
+    return float(totals(rows, pl.col("length_ns"))[0]) / 1e6
 
 
 def numbers(rows: pl.DataFrame, column: str) -> Any:
@@ -99,10 +105,17 @@ def numbers(rows: pl.DataFrame, column: str) -> Any:
     return rows[column].cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
-def median(values: Any) -> float:
-    """The middle of what is known; not a number of nothing."""
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else float("nan")
+def median(values: Any, rows: pl.DataFrame) -> float:
+    """The middle of what is known, by what its rows stand for; not a number of nothing."""
+    known = ~np.isnan(values)
+    return median_of(values[known], weights_of(rows)[known])
+
+
+def lowest(rows: pl.DataFrame, column: str, q: float) -> float:
+    """The element of nearest rank of a column without unknowns, by what rows stand for."""
+    ordered = rows.sort(column)
+    found = quantile(numbers(ordered, column), weights_of(ordered), q)
+    return float("nan") if found is None else found.value
 
 
 def slope(x: Any, y: Any, *, num_bins: int = 12) -> float | None:

@@ -22,7 +22,7 @@ from longpole_analytics.advisor.base import (
     numbers,
     of,
 )
-from longpole_analytics.measures import share
+from longpole_analytics.weighted import part as part_of
 
 _BY: Final = ("route", "name", "model")
 
@@ -52,7 +52,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
     found = []
     for where, calls in groups(told, _BY, rules.min_calls):
         held = calls.filter("is_buffered")
-        part = share(held.height, calls.height)
+        part = part_of(held, calls)
         if held.height < rules.min_calls or (part.value or 0.0) < 0.5:
             continue
         times, source = making_ns(pop, held, sound)
@@ -74,8 +74,8 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
                 ),
                 evidence=(
                     of("buffered_share", part),
-                    Fact("tokens_per_chunk_p50", median(numbers(held, "chunk")), held.height),
-                    Fact("making_ms_p50", median(times) / 1e6, held.height),
+                    Fact("tokens_per_chunk_p50", median(numbers(held, "chunk"), held), held.height),
+                    Fact("making_ms_p50", median(times, held) / 1e6, held.height),
                 ),
                 touched=held["trace"].unique().to_numpy(),
                 replayed=shorter(held["row"], FIRST, less),

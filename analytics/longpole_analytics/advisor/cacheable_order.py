@@ -29,7 +29,9 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
             continue
         cached = np.nan_to_num(numbers(prompt.calls, "cached_input_tokens"))
         lost = (stable - np.maximum(np.nan_to_num(shared), cached)).clip(min=0)
-        if median(lost) < rules.min_lost_tokens or median(shared) > 0.5 * median(stable):
+        if median(lost, prompt.calls) < rules.min_lost_tokens or median(
+            shared, prompt.calls
+        ) > 0.5 * median(stable, prompt.calls):
             continue
         change, pace = cached_faster(pop, prompt.calls, lost)
         where = {name: prompt.where[name] for name in ("route", "prompt_version")}
@@ -37,8 +39,8 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
             Candidate(
                 where=where,
                 title="the prompt's stable parts stand after something that changes: "
-                f"{median(stable):.0f} tokens are always the same, the first "
-                f"{median(shared):.0f} are shared",
+                f"{median(stable, prompt.calls):.0f} tokens are always the same, the first "
+                f"{median(shared, prompt.calls):.0f} are shared",
                 change="send the stable segments first (tools, system, schema, examples), then "
                 "what changes: passages, the user's data, the messages",
                 verify=ask(
@@ -49,9 +51,9 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
                     by_all=True,
                 ),
                 evidence=(
-                    Fact("stable_tokens_p50", median(stable), prompt.calls.height),
-                    Fact("shared_tokens_p50", median(shared), prompt.calls.height),
-                    Fact("lost_tokens_p50", median(lost), prompt.calls.height),
+                    Fact("stable_tokens_p50", median(stable, prompt.calls), prompt.calls.height),
+                    Fact("shared_tokens_p50", median(shared, prompt.calls), prompt.calls.height),
+                    Fact("lost_tokens_p50", median(lost, prompt.calls), prompt.calls.height),
                     Fact("ms_per_1000_tokens", pace, prompt.calls.height),
                 ),
                 touched=prompt.calls.filter(pl.Series(lost > 0))["trace"].unique().to_numpy(),

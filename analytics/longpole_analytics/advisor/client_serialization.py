@@ -28,7 +28,7 @@ from longpole_analytics.advisor.base import (
     of,
     text,
 )
-from longpole_analytics.measures import share
+from longpole_analytics.weighted import part as part_of
 
 
 def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
@@ -52,6 +52,7 @@ def waits(pop: Population) -> pl.DataFrame:
         .select("row", "ready_ns")
     )
     columns = ["row", "trace", "parent", "route", "service", "instance_id", "start_ns", "end_ns"]
+    columns += ["weight"]
     calls = pop.calls.select(*columns, "length_ns")
     calls = calls.join(ready, on="row", how="left").sort("start_ns", "row")
     ends = calls.select("instance_id", at="end_ns", ended="end_ns", by="trace").sort("at")
@@ -88,7 +89,7 @@ def _queued(pop: Population, rules: AdvisorRules) -> list[Candidate]:
             & (pl.col("beside") == 0)
             & pl.col("parent").is_not_null()
         )
-        part = share(waited.height, calls.height)
+        part = part_of(waited, calls)
         alone = float((calls["beside"] == 0).mean() or 0.0)  # type: ignore[arg-type]
         if (part.value or 0.0) < rules.serial_share or alone < 0.95:
             continue
@@ -110,7 +111,7 @@ def _queued(pop: Population, rules: AdvisorRules) -> list[Candidate]:
                 ),
                 evidence=(
                     of("calls_that_waited", part),
-                    Fact("wait_p50_ms", median(wait) / 1e6, waited.height),
+                    Fact("wait_p50_ms", median(wait, waited) / 1e6, waited.height),
                     Fact("calls_alone_share", alone, calls.height),
                 ),
                 touched=waited["trace"].unique().to_numpy(),
@@ -130,8 +131,8 @@ def _held(pop: Population, rules: AdvisorRules) -> list[Candidate]:
         part=pl.col("consumer_hold_ns") / (pl.col("last_content_ns") - pl.col("ttft_ns"))
     )
     for where, calls in groups(told, ("route", "name", "model"), rules.min_calls):
-        part, hold = median(numbers(calls, "part")), numbers(calls, "consumer_hold_ns")
-        if part < rules.hold_share or median(hold) < rules.serial_wait_ms * 1e6:
+        part, hold = median(numbers(calls, "part"), calls), numbers(calls, "consumer_hold_ns")
+        if part < rules.hold_share or median(hold, calls) < rules.serial_wait_ms * 1e6:
             continue
         found.append(
             Candidate(
@@ -148,7 +149,7 @@ def _held(pop: Population, rules: AdvisorRules) -> list[Candidate]:
                 ),
                 evidence=(
                     Fact("hold_share_p50", part, calls.height),
-                    Fact("hold_p50_ms", median(hold) / 1e6, calls.height),
+                    Fact("hold_p50_ms", median(hold, calls) / 1e6, calls.height),
                 ),
                 touched=calls["trace"].unique().to_numpy(),
                 replayed=shorter(calls["row"], DECODE, np.nan_to_num(hold)),

@@ -25,7 +25,8 @@ from longpole_analytics.advisor.base import (
     of,
     same,
 )
-from longpole_analytics.measures import MeasureRules, share
+from longpole_analytics.measures import MeasureRules
+from longpole_analytics.weighted import part as part_of
 
 _BY: Final = ("route", "model")
 
@@ -53,10 +54,13 @@ def _engines(pop: Population, rules: AdvisorRules) -> list[Candidate]:
     timed = tempered(pop).filter(pl.col("first_ns") > 0)
     for where, calls in groups(timed, _BY, rules.min_calls):
         cold, warm = calls.filter("is_cold"), calls.filter(~pl.col("is_cold"))
-        part = share(cold.height, calls.height)
+        part = part_of(cold, calls)
         if cold.height < rules.min_repeats or (part.value or 0.0) < rules.cold_share:
             continue
-        usual, slow = median(numbers(warm, "first_ns")), median(numbers(cold, "first_ns"))
+        usual, slow = (
+            median(numbers(warm, "first_ns"), warm),
+            median(numbers(cold, "first_ns"), cold),
+        )
         if warm.height < rules.min_calls or slow < rules.cold_ratio * usual:
             continue
         less = (cold["first_ns"].to_numpy() - usual).clip(min=0)
@@ -96,7 +100,7 @@ def _connections(pop: Population, rules: AdvisorRules) -> list[Candidate]:
     for where, calls in groups(told, _BY, rules.min_calls):
         is_new = calls["connection_new"].fill_null("false").str.to_lowercase() == "true"
         new = calls.filter(is_new & calls["connection_time"].is_not_null())
-        part = share(int(is_new.sum()), calls.height)
+        part = part_of(calls.filter(is_new), calls)
         if (part.value or 0.0) < rules.new_connection_share or new.is_empty():
             continue
         took = np.nan_to_num(numbers(new, "connection_time")) * 1e9
@@ -115,7 +119,7 @@ def _connections(pop: Population, rules: AdvisorRules) -> list[Candidate]:
                 ),
                 evidence=(
                     of("new_connection_share", part),
-                    Fact("connection_ms_p50", median(took) / 1e6, new.height),
+                    Fact("connection_ms_p50", median(took, new) / 1e6, new.height),
                 ),
                 touched=new["trace"].unique().to_numpy(),
                 replayed=shorter(new["row"], FIRST, took),

@@ -17,13 +17,14 @@ from longpole_analytics.advisor.base import (
     ask,
     condition,
     groups,
+    lowest,
+    milliseconds,
     money,
     of,
     text,
 )
 from longpole_analytics.advisor.unused_fanout import branches
-from longpole_analytics.measures import share
-from longpole_analytics.stats import rank
+from longpole_analytics.weighted import part as part_of
 
 
 def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
@@ -36,13 +37,14 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
     rows = rows.join(parents, on="parent", how="left", maintain_order="left")
     found = []
     for where, kept in groups(rows, ("route", "group"), 2 * rules.min_calls):
-        groups_of = kept.group_by("parent").agg(won=(pl.col("has_won") & ~pl.col("is_first")).any())
-        wins = share(int(groups_of["won"].sum()), groups_of.height)
+        groups_of = kept.group_by("parent").agg(
+            pl.col("weight").first(), won=(pl.col("has_won") & ~pl.col("is_first")).any()
+        )
+        wins = part_of(groups_of.filter("won"), groups_of)
         if wins.n < rules.min_calls or (wins.high or 1.0) >= rules.least_wins:
             continue
         extra = kept.filter(~pl.col("is_first"))
-        first = kept.filter("is_first")["length_ns"].sort()
-        delay_ms = first[rank(len(first), 0.95) - 1] / 1e6
+        delay_ms = lowest(kept.filter("is_first"), "length_ns", 0.95) / 1e6
         inside = pop.calls.filter(pl.col("branch_row").is_in(extra["row"].implode()))
         name = text(where["group"])
         found.append(
@@ -59,7 +61,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
                 ),
                 evidence=(
                     of("duplicate_wins", wins),
-                    Fact("duplicate_ms", float(extra["length_ns"].sum()) / 1e6, extra.height),
+                    Fact("duplicate_ms", milliseconds(extra), extra.height),
                 ),
                 touched=extra["trace"].unique().to_numpy(),
                 replayed=shorter(extra["row"], WHOLE, extra["length_ns"]),

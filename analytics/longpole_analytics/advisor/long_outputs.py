@@ -30,7 +30,7 @@ from longpole_analytics.advisor.base import (
     of,
     same,
 )
-from longpole_analytics.measures import share
+from longpole_analytics.weighted import part as part_of
 
 _BY: Final = ("route", "name", "model")
 _TITLES: Final = {
@@ -84,12 +84,12 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
     for where, calls in groups(known.drop_nulls("unused"), _BY, rules.min_calls):
         wasted = numbers(calls, "unused").clip(min=0)
         made = numbers(calls, "output_tokens")
-        part = median(wasted / made)
+        part = median(wasted / made, calls)
         if part < rules.unused_share:
             continue
         how = str(calls["how"].mode().sort()[0])
         title, confidence = _TITLES[how]
-        keep = median(made - wasted)
+        keep = median(made - wasted, calls)
         less = calls["decode_ns"].to_numpy() * (wasted / made)
         cost = money(calls.with_columns(
             lost=pl.col("output_cost_usd") * pl.Series(wasted / made)), "lost")  # fmt: skip
@@ -108,7 +108,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
                 ),
                 evidence=(
                     Fact("unused_share_p50", part, calls.height),
-                    Fact("output_tokens_p50", median(made), calls.height),
+                    Fact("output_tokens_p50", median(made, calls), calls.height),
                     Fact("used_tokens_p50", keep, calls.height),
                 ),
                 touched=calls["trace"].unique().to_numpy(),
@@ -127,10 +127,10 @@ def _closed(calls: pl.DataFrame, rules: AdvisorRules) -> list[Candidate]:
     streamed = calls.filter(pl.col("stream_state").is_not_null())
     for where, rows in groups(streamed, _BY, rules.min_calls):
         left = rows.filter(pl.col("stream_state").is_in(["closed_early", "abandoned"]))
-        part = share(left.height, rows.height)
+        part = part_of(left, rows)
         if (part.low or 0.0) < rules.close_share:
             continue
-        kept = median(numbers(left, "output_tokens"))
+        kept = median(numbers(left, "output_tokens"), left)
         found.append(
             Candidate(
                 where=where,

@@ -18,11 +18,13 @@ from longpole_analytics.advisor.base import (
     ask,
     condition,
     groups,
+    lowest,
+    median,
     numbers,
     same,
     text,
 )
-from longpole_analytics.stats import rank
+from longpole_analytics.weighted import mean_of, weights_of
 
 _STAGES: Final = (Stage.TOOL.value, Stage.RETRIEVAL.value, Stage.VALIDATION.value)
 _FAR: Final = 1.5
@@ -35,7 +37,7 @@ def bounded(rows: pl.DataFrame) -> pl.Series:
 
 
 def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
-    columns = ["row", "trace", "route", "name", "start_ns", "length_ns"]
+    columns = ["row", "trace", "route", "name", "start_ns", "length_ns", "weight"]
     columns += ["deadline", "deadline_remaining", "scope", "stage"]
     steps = pop.steps.filter(pl.col("stage").is_in(_STAGES))
     every = pl.concat([steps.select(columns), pop.calls.select(columns)])
@@ -46,10 +48,13 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
         if bounded(rows).any():
             continue
         length = numbers(rows, "length_ns")
-        usual, p90 = (np.sort(length)[rank(len(length), q) - 1] for q in (0.5, 0.9))
+        usual, p90 = (lowest(rows, "length_ns", q) for q in (0.5, 0.9))
         limit = max(rules.hang_ratio * usual, rules.hang_p95_ratio * p90)
         hangs = length > limit
-        if hangs.sum() < rules.min_hangs or np.median(length[hangs]) < _FAR * limit:
+        if (
+            hangs.sum() < rules.min_hangs
+            or median(length[hangs], rows.filter(hangs)) < _FAR * limit
+        ):
             continue
         # the deadline is set well above what is usual; after it the step is tried once more
         deadline = max(rules.hang_p95_ratio * p90, 1e6)
@@ -70,7 +75,11 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
                     condition(where),
                 ),
                 evidence=(
-                    Fact("hanging_share", float(hangs.mean()), len(rows)),
+                    Fact(
+                        "hanging_share",
+                        mean_of(hangs.astype(np.float64), weights_of(rows)),
+                        len(rows),
+                    ),
                     Fact("p50_ms", usual / 1e6, len(rows)),
                     Fact("p90_ms", p90 / 1e6, len(rows)),
                     Fact("max_ms", float(length.max()) / 1e6, len(rows)),

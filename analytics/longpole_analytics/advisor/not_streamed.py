@@ -55,7 +55,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
         pl.col("is_streamed").eq(False) & pl.col("output_tokens").is_not_null()
     )
     for where, calls in groups(whole, _BY, rules.min_calls):
-        tokens = median(numbers(calls, "output_tokens"))
+        tokens = median(numbers(calls, "output_tokens"), calls)
         if tokens < rules.min_streamable_tokens:
             continue
         times, source = making_ns(pop, calls, streams)
@@ -75,7 +75,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
                 ),
                 evidence=(
                     Fact("output_tokens_p50", tokens, calls.height),
-                    Fact("making_ms_p50", median(times) / 1e6, calls.height),
+                    Fact("making_ms_p50", median(times, calls) / 1e6, calls.height),
                 ),
                 touched=calls["trace"].unique().to_numpy(),
                 replayed=shorter(calls["row"], DECODE, less),

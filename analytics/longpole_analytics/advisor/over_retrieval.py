@@ -27,7 +27,7 @@ from longpole_analytics.advisor.base import (
     same,
     text,
 )
-from longpole_analytics.measures import share
+from longpole_analytics.weighted import part as part_of
 
 _REFERENCE: Final = "segment_reference_length"
 
@@ -46,7 +46,7 @@ def _unused(pop: Population, rules: AdvisorRules) -> list[Candidate]:
     told = told.filter(pl.col("is_used").any().over("route"))
     found = []
     for where, rows in groups(told, ("route", "name"), rules.min_calls):
-        used = share(int(rows["is_used"].sum()), rows.height)
+        used = part_of(rows.filter("is_used"), rows)
         if (used.high or 1.0) >= rules.least_used:
             continue
         idle = rows.filter(~pl.col("is_used"))
@@ -81,7 +81,7 @@ def _uncited(pop: Population, rules: AdvisorRules) -> list[Candidate]:
     found = []
     for where, rows in groups(told, ("route",), rules.min_calls):
         had, used = numbers(rows, "all_passages"), numbers(rows, "used_passages")
-        part = median(used / had)
+        part = median(used / had, rows)
         if part >= rules.least_used:
             continue
         calls = pop.calls.filter(pl.col("trace").is_in(rows["trace"].implode()))
@@ -94,8 +94,8 @@ def _uncited(pop: Population, rules: AdvisorRules) -> list[Candidate]:
             Candidate(
                 where=where,
                 title=f"outcomes use {100 * part:.0f} % of the passages that were found",
-                change=f"ask for fewer passages: about {2 * median(used):.0f} instead of "
-                f"{median(had):.0f} (lower top_k, or rerank and keep the best)",
+                change=f"ask for fewer passages: about {2 * median(used, rows):.0f} instead of "
+                f"{median(had, rows):.0f} (lower top_k, or rerank and keep the best)",
                 verify=ask(
                     "quantile_disc(input_tokens, 0.5) AS input_tokens_p50, "
                     "quantile_disc(ttft_ms, 0.5) AS ttft_p50_ms",
@@ -104,7 +104,7 @@ def _uncited(pop: Population, rules: AdvisorRules) -> list[Candidate]:
                 ),
                 evidence=(
                     Fact("used_passages_share_p50", part, rows.height),
-                    Fact("passages_p50", median(had), rows.height),
+                    Fact("passages_p50", median(had, rows), rows.height),
                     Fact("ms_per_1000_tokens", pace, calls.height),
                 ),
                 touched=rows["trace"].unique().to_numpy(),
@@ -157,7 +157,11 @@ def _too_long(pop: Population, rules: AdvisorRules) -> list[Candidate]:
                     by_all=True,
                 ),
                 evidence=(
-                    Fact("passage_tokens_p50", median(numbers(calls, "passages")), calls.height),
+                    Fact(
+                        "passage_tokens_p50",
+                        median(numbers(calls, "passages"), calls),
+                        calls.height,
+                    ),
                     of("accepted_with_least", dose.accepted_low),
                     of("accepted_with_most", dose.accepted_high),
                     Fact("ms_per_1000_tokens", pace, calls.height),

@@ -17,6 +17,7 @@ from longpole_analytics.advisor.base import (
     condition,
     groups,
     median,
+    money,
     numbers,
     text,
 )
@@ -36,7 +37,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
     )
     found = []
     for where, calls in groups(dear, ("route", "model", "tier"), rules.min_calls):
-        part = median(numbers(calls, "model_share"))
+        part = median(numbers(calls, "model_share"), calls)
         is_patient = 2 * int(calls["is_patient"].fill_null(False).sum()) > calls.height
         if part >= rules.model_share and not is_patient:
             continue
@@ -74,7 +75,7 @@ def _saved(pop: Population, calls: pl.DataFrame) -> float | None:
     """What the calls cost more than at the standard tier; ``None`` where a price is unknown."""
     plain = priced(calls.with_columns(service_tier=pl.lit("default")), pop.prices)
     more = calls["cost_usd"] - plain["cost_usd"]
-    return float(more.sum()) if more.count() == calls.height else None
+    return money(calls.with_columns(more=more), "more") if more.count() == calls.height else None
 
 
 ADVICE: Final = Rule(100, "premium tier where the model is not the long pole", _find)

@@ -44,8 +44,8 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
     found = []
     for where, calls in groups(known, _BY, rules.min_calls):
         thought, made = numbers(calls, "reasoning_tokens"), numbers(calls, "output_tokens")
-        part = median(thought / made)
-        if part < rules.reasoning_share or median(thought) < rules.min_reasoning_tokens:
+        part = median(thought / made, calls)
+        if part < rules.reasoning_share or median(thought, calls) < rules.min_reasoning_tokens:
             continue
         facts: tuple[Fact, ...] = ()
         dose = doses(calls, "reasoning_tokens", rules)
@@ -57,7 +57,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
             facts = (of("accepted_with_least", dose.accepted_low),
                      of("accepted_with_most", dose.accepted_high))  # fmt: skip
         elif _is_out_of_proportion(calls, shown, thought):
-            need, confidence = _ASSUMED * median(thought), LOW
+            need, confidence = _ASSUMED * median(thought, calls), LOW
         else:
             continue
         extra = (thought - need).clip(min=0)
@@ -71,7 +71,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
                 verify=_verify(where),
                 evidence=(
                     Fact("reasoning_share_p50", part, calls.height),
-                    Fact("reasoning_tokens_p50", median(thought), calls.height),
+                    Fact("reasoning_tokens_p50", median(thought, calls), calls.height),
                     Fact("reasoning_tokens_needed", need, calls.height),
                     *facts,
                 ),
@@ -98,7 +98,7 @@ def _verify(where: Mapping[str, str | None]) -> str:
 def _is_out_of_proportion(calls: pl.DataFrame, shown: np.ndarray, thought: np.ndarray) -> bool:
     """Whether reasoning dwarfs the answer, and no known outcome was bad."""
     is_good = (calls["outcome"].drop_nulls() == "accepted").all()
-    return bool(is_good) and median(thought) >= _TIMES * max(median(shown), 1.0)
+    return bool(is_good) and median(thought, calls) >= _TIMES * max(median(shown, calls), 1.0)
 
 
 def _less(calls: pl.DataFrame, extra: np.ndarray, thought: np.ndarray) -> Change:

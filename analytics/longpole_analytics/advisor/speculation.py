@@ -17,12 +17,13 @@ from longpole_analytics.advisor.base import (
     ask,
     condition,
     groups,
+    milliseconds,
     money,
     of,
     same,
     text,
 )
-from longpole_analytics.measures import share
+from longpole_analytics.weighted import part as part_of
 
 
 def guesses(pop: Population) -> pl.DataFrame:
@@ -35,7 +36,7 @@ def guesses(pop: Population) -> pl.DataFrame:
 def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
     found = []
     for where, rows in groups(guesses(pop), ("route", "name"), rules.min_calls):
-        hits = share(int(rows["is_hit"].sum()), rows.height)
+        hits = part_of(rows.filter("is_hit"), rows)
         if (hits.high or 1.0) >= rules.least_hits:
             continue
         missed = rows.filter(~pl.col("is_hit"))
@@ -57,7 +58,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
                 ),
                 evidence=(
                     of("hit_rate", hits),
-                    Fact("wasted_ms", float(missed["length_ns"].sum()) / 1e6, missed.height),
+                    Fact("wasted_ms", milliseconds(missed), missed.height),
                 ),
                 touched=missed["trace"].unique().to_numpy(),
                 replayed=shorter(missed["row"], WHOLE, missed["length_ns"]),

@@ -18,13 +18,13 @@ from longpole_analytics.advisor.base import (
     ask,
     condition,
     groups,
+    lowest,
     median,
     money,
     numbers,
     text,
 )
 from longpole_analytics.prices import CLASSES, STANDARD, Prices
-from longpole_analytics.stats import rank
 
 _SMALL: Final = frozenset(("mini", "nano", "small", "lite", "tiny", "haiku", "flash"))
 _LARGE: Final = frozenset(("large", "opus", "ultra", "max", "xl"))
@@ -105,8 +105,8 @@ def labels(
     ).with_columns(shown=pl.col("output_tokens") - pl.col("reasoning_tokens").fill_null(0))
     found = []
     for where, calls in groups(counted, _BY, rules.min_calls):
-        shown = calls["shown"].sort()
-        if shown[rank(len(shown), 0.95) - 1] <= rules.label_tokens and shown[0] >= 1:
+        is_short = lowest(calls, "shown", 0.95) <= rules.label_tokens
+        if is_short and (calls["shown"] >= 1).all():
             found.append((where, calls))
     return found
 
@@ -127,7 +127,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
         own = numbers(calls, "e2e_ms")
         left = rules.small_time_share
         if is_seen:
-            left = min(median(numbers(times, "e2e_ms")) / max(median(own), 1e-9), 1.0)
+            left = min(median(numbers(times, "e2e_ms"), times) / max(median(own, calls), 1e-9), 1.0)
         cost = money(calls)
         at = {"route": where["route"], "name": where["name"], "model": where["model"]}
         found.append(

@@ -33,6 +33,7 @@ from longpole_analytics.advisor.base import (
     numbers,
     text,
 )
+from longpole_analytics.weighted import totals
 
 
 def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
@@ -73,7 +74,7 @@ def _candidate(
         ),
         evidence=(
             *facts,
-            Fact("lost_tokens_p50", median(lost), calls.height),
+            Fact("lost_tokens_p50", median(lost, calls), calls.height),
             Fact("ms_per_1000_tokens", pace, calls.height),
         ),
         touched=calls.filter(pl.Series(lost > 0))["trace"].unique().to_numpy(),
@@ -88,7 +89,7 @@ def _of_segments(pop: Population, prompt: Prompts, rules: AdvisorRules) -> Candi
     calls = prompt.calls
     cached = np.nan_to_num(numbers(calls, "cached_input_tokens"))
     lost = (prompt.stable_tokens - cached).clip(min=0)
-    if median(lost) < rules.min_lost_tokens:
+    if median(lost, calls) < rules.min_lost_tokens:
         return None
     segment = prompt.changing[0]
     if prompt.is_reordered and set(prompt.changing) == {"tools"}:
@@ -119,7 +120,7 @@ def _of_prefixes(pop: Population, rules: AdvisorRules) -> list[Candidate]:
         part = calls["prefix_hash"].n_unique() / calls.height
         size = np.nan_to_num(numbers(calls, "input_tokens"))
         lost = (size - np.nan_to_num(numbers(calls, "cached_input_tokens"))).clip(min=0) * 0.8
-        if part < rules.volatile_share or median(lost) < rules.min_lost_tokens:
+        if part < rules.volatile_share or median(lost, calls) < rules.min_lost_tokens:
             continue
         words = (
             "the stable prefix of the prompt differs in nearly every call",
@@ -147,10 +148,10 @@ def _of_versions(pop: Population, rules: AdvisorRules) -> list[Candidate]:
         best = int(np.argmax(shares))
         if shares[best] < rules.cached_before:
             continue
-        usual = median(numbers(versions[best][1], "input_tokens"))
+        usual = median(numbers(versions[best][1], "input_tokens"), versions[best][1])
         for (version, calls), part in zip(versions, shares, strict=True):
             size = numbers(calls, "input_tokens")
-            is_alike = 0.67 * usual <= median(size) <= 1.5 * usual
+            is_alike = 0.67 * usual <= median(size, calls) <= 1.5 * usual
             if part > rules.cached_after or not is_alike:
                 continue
             cached = numbers(calls, "cached_input_tokens")
@@ -173,7 +174,8 @@ def _of_versions(pop: Population, rules: AdvisorRules) -> list[Candidate]:
 
 
 def _cached_share(calls: pl.DataFrame) -> float:
-    return float(calls["cached_input_tokens"].sum()) / float(calls["input_tokens"].sum())
+    cached, given = totals(calls, pl.col("cached_input_tokens"), pl.col("input_tokens"))
+    return float(cached) / float(given)
 
 
 ADVICE: Final = Rule(60, "unstable prefix", _find)

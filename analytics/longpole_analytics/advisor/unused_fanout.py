@@ -17,12 +17,13 @@ from longpole_analytics.advisor.base import (
     ask,
     condition,
     groups,
+    milliseconds,
     money,
     of,
     same,
     text,
 )
-from longpole_analytics.measures import share
+from longpole_analytics.weighted import part as part_of
 
 
 def branches(pop: Population, *, hedged: bool) -> pl.DataFrame:
@@ -40,7 +41,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
     told = told.filter(pl.col("stage").fill_null("") != Stage.RETRIEVAL.value)
     found = []
     for where, rows in groups(told, ("route", "branch"), rules.min_calls):
-        used = share(int(rows["is_used"].sum()), rows.height)
+        used = part_of(rows.filter("is_used"), rows)
         if (used.high or 1.0) >= rules.least_used:
             continue
         idle = rows.filter(~pl.col("is_used"))
@@ -61,7 +62,7 @@ def _find(pop: Population, rules: AdvisorRules) -> Sequence[Candidate]:
                 ),
                 evidence=(
                     of("used_share", used),
-                    Fact("unused_ms", float(idle["length_ns"].sum()) / 1e6, idle.height),
+                    Fact("unused_ms", milliseconds(idle), idle.height),
                 ),
                 touched=idle["trace"].unique().to_numpy(),
                 replayed=shorter(idle["row"], WHOLE, idle["length_ns"]),

@@ -7,10 +7,14 @@ import polars as pl
 
 from longpole_analytics.cache.prompts import prompts
 from longpole_analytics.cache.rules import CacheRules
+from longpole_analytics.weighted import counts_of
 
 
 class Achievable(NamedTuple):
     """An ideal cache with one time to live against what was observed, over the same calls.
+
+    Shares and tokens are weighed where traces were sampled. What an ideal cache holds is what the
+    kept calls put there: it would read at least that.
 
     Attributes:
         ttl_s: seconds a prefix lives after its last use.
@@ -21,10 +25,10 @@ class Achievable(NamedTuple):
     """
 
     ttl_s: float
-    num_calls: int
+    num_calls: float
     hit_token_share: float | None
     observed_token_share: float | None
-    gap_tokens: int
+    gap_tokens: float
 
 
 def achievable(costs: pl.DataFrame, rules: CacheRules, ttls_s: Sequence[float]) -> list[Achievable]:
@@ -39,20 +43,22 @@ def achievable(costs: pl.DataFrame, rules: CacheRules, ttls_s: Sequence[float]) 
     ).with_columns(model=_model(costs))
     rows = []
     known = prompts(costs, rules.stable_segments)
-    for (start, size, cached, key, provider, model), prompt in zip(
-        table.select(*names, "model").iter_rows(), known, strict=True
+    for (start, size, cached, key, provider, model), prompt, num in zip(
+        table.select(*names, "model").iter_rows(), known, counts_of(costs), strict=True
     ):
         is_sound = None not in (start, size, cached) and 0 <= cached <= size
         if is_sound and prompt.hashes and prompt.num_blocks:
             home = key.split("/")[0] if key else provider
-            rows.append((start, size, cached, (home, model, prompt.key_id), prompt, home))
+            rows.append((start, size, cached, (home, model, prompt.key_id), prompt, home, num))
     rows.sort(key=lambda row: row[0])
-    total, observed = sum(row[1] for row in rows), sum(row[2] for row in rows)
+    total = sum(size * num for _, size, *_, num in rows)
+    observed = sum(cached * num for _, _, cached, *_, num in rows)
+    num_calls = sum(row[-1] for row in rows)
     answers = []
     for ttl_s in ttls_s:
         since: dict[tuple[object, ...], int] = {}
-        hits = 0
-        for start, size, _, home, prompt, provider in rows:
+        hits: float = 0
+        for start, size, _, home, prompt, provider, num in rows:
             shared, is_there = 0, True
             for at, each in zip(prompt.blocks, prompt.hashes, strict=True):
                 key = (*home, each)
@@ -61,10 +67,10 @@ def achievable(costs: pl.DataFrame, rules: CacheRules, ttls_s: Sequence[float]) 
                 shared = at if is_there else shared
                 since[key] = start
             tokens = prompt.tokens(shared, size)
-            hits += tokens if tokens >= rules.min_of(provider) else 0
+            hits += tokens * num if tokens >= rules.min_of(provider) else 0
         share = hits / total if total else None
         seen = observed / total if total else None
-        answers.append(Achievable(ttl_s, len(rows), share, seen, hits - observed))
+        answers.append(Achievable(ttl_s, num_calls, share, seen, hits - observed))
     return answers
 
 

@@ -10,6 +10,7 @@ from typing import Final
 import polars as pl
 
 from longpole_analytics.cache.rules import CacheRules
+from longpole_analytics.weighted import sums_of
 
 _COUNTS: Final = ("input_tokens", "cached_input_tokens", "cache_write_tokens")
 
@@ -22,7 +23,8 @@ def hit_rates(costs: pl.DataFrame, by: Collection[str] = ()) -> pl.DataFrame:
     written than the input held; ``input_tokens``, ``cached_tokens``, ``write_tokens``;
     ``hit_rate_tokens`` and ``hit_rate_requests``, null of no input; ``saved_usd``, what reading
     saved less what writing and storage cost beyond plain input, null where no call has prices;
-    ``num_unpriced``, known calls without them.
+    ``num_unpriced``, known calls without them. Where traces were sampled all are those of all
+    calls that came.
     """
     names = list(by) or ["all"]
     table = _complete(costs)
@@ -31,18 +33,21 @@ def hit_rates(costs: pl.DataFrame, by: Collection[str] = ()) -> pl.DataFrame:
     has_both = pl.col("input_tokens").is_not_null() & read.is_not_null()
     is_sound = (pl.col("input_tokens") >= read + write) & (read >= 0) & (write >= 0)
     known = has_both & is_sound
-    saved = saved_usd().filter(known)
-    total = pl.col("input_tokens").filter(known).sum()
+    sums, saved = sums_of(table), saved_usd()
+
+    def total(values: pl.Expr) -> pl.Expr:
+        return sums.times(values).filter(known).sum()
+
     found = whole.group_by(names, maintain_order=True).agg(
-        num_calls=pl.len(),
-        num_known=known.sum(),
-        num_contradictory=(has_both & ~is_sound).sum(),
-        input_tokens=total,
-        cached_tokens=read.filter(known).sum(),
-        write_tokens=write.filter(known).sum(),
-        num_hits=(read.filter(known) > 0).sum(),
-        saved_usd=pl.when(saved.count() > 0).then(saved.sum()),
-        num_unpriced=saved.null_count(),
+        num_calls=sums.num(),
+        num_known=sums.times(known).sum(),
+        num_contradictory=sums.times(has_both & ~is_sound).sum(),
+        input_tokens=total(pl.col("input_tokens")),
+        cached_tokens=total(read),
+        write_tokens=total(write),
+        num_hits=total(read > 0),
+        saved_usd=pl.when(saved.filter(known).count() > 0).then(total(saved)),
+        num_unpriced=total(saved.is_null()),
     )
     tokens, calls = pl.col("input_tokens"), pl.col("num_known")
     rates = found.with_columns(
@@ -83,7 +88,9 @@ def wasted_writes(
     ``num_undecided``, whose life had not ended when the data does, or whose prefix is unknown;
     ``num_wasted``, ``write_tokens``, ``wasted_tokens``, ``wasted_share`` (by tokens) and
     ``wasted_usd``, what the wasted ones cost beyond plain input. A prefix is known by its keyed
-    hash; a later call with the same one that read from the cache read it.
+    hash; a later call with the same one that read from the cache read it. Where traces were
+    sampled the sums are those of all writes that came, but reads by traces that were dropped are
+    not seen: what is wasted is at most that.
     """
     table = _complete(costs).with_columns(
         pl.lit(None, pl.String).alias(name)
@@ -106,13 +113,15 @@ def wasted_writes(
         (tokens - long) * (pl.col("cache_write_usd_per_mtok") - pl.col("input_usd_per_mtok"))
         + long * (pl.col("cache_write_1h_usd_per_mtok") - pl.col("input_usd_per_mtok"))
     ) / 1e6
+    sums = sums_of(writes)
+    lost_usd = sums.times(extra).filter(lost)
     found = later.group_by(by, maintain_order=True).agg(
-        num_writes=decided.sum(),
-        num_undecided=(~decided).sum(),
-        num_wasted=lost.sum(),
-        write_tokens=tokens.filter(decided).sum(),
-        wasted_tokens=tokens.filter(lost).sum(),
-        wasted_usd=pl.when(extra.filter(lost).null_count() == 0).then(extra.filter(lost).sum()),
+        num_writes=sums.times(decided).sum(),
+        num_undecided=sums.times(~decided).sum(),
+        num_wasted=sums.times(lost).sum(),
+        write_tokens=sums.times(tokens).filter(decided).sum(),
+        wasted_tokens=sums.times(tokens).filter(lost).sum(),
+        wasted_usd=pl.when(lost_usd.null_count() == 0).then(lost_usd.sum()),
     )
     share = pl.when(pl.col("write_tokens") > 0).then(
         pl.col("wasted_tokens") / pl.col("write_tokens")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import polars as pl
@@ -11,30 +11,34 @@ import polars as pl
 from longpole.vocab import keys
 from longpole_analytics.cache.lookups import table_of
 from longpole_analytics.cache.prompts import KEYS, columns_of
-from longpole_analytics.loading import PAGE_ROWS, Source, flat_table, opened, select, view_rows
+from longpole_analytics.loading import Source, all_rows, flat_table, opened, select, view_rows
 
 if TYPE_CHECKING:
-    from longpole_collector.stores.base import Reader, Value
+    from longpole_collector.stores.base import Reader
 
-_COLUMNS: Final = "trace_id, span_id, parent_id, start_ns, name, route, is_model_call, attributes"
-
-
-def _has(*names: str) -> str:
-    return "(" + " OR ".join(f"attributes['{name}'] IS NOT NULL" for name in names) + ")"
-
-
-_IS_LOOK: Final = _has(keys.APP_CACHE_KIND, keys.APP_CACHE_HIT)
-_IS_STATE: Final = _has(keys.BRANCH_STATE, keys.SPECULATION_STATE)
-_IS_LONG_WRITE: Final = f"(is_model_call AND {_has(keys.CACHE_WRITE_1H_TOKENS)})"
-_IS_PROMPT: Final = (
-    f"(is_model_call AND ({_has(*KEYS)} OR "
-    "len(list_filter(map_keys(attributes), lambda k: "
-    f"starts_with(k, '{keys.PROMPT_SEGMENT_PREFIX}'))) > 0))"
+_COLUMNS: Final = (
+    "trace_id, span_id, parent_id, start_ns, name, route, is_model_call, weight, attributes"
 )
-"""A call that tells something of its prompt: most applications have none, and reading is slow."""
 
 
-_TREE: Final = ["trace_id", "span_id", "parent_id"]
+_LOOKS: Final = frozenset((keys.APP_CACHE_KIND, keys.APP_CACHE_HIT))
+_STATES: Final = frozenset((keys.BRANCH_STATE, keys.SPECULATION_STATE))
+
+
+def _has(names: Collection[str], prefix: str | None = None) -> str:
+    """Whether a span has one of some attributes, in SQL that reads its attributes once."""
+    listed = ", ".join(f"'{name}'" for name in sorted(names))
+    starts = f" OR starts_with(k, '{prefix}')" if prefix else ""
+    return f"len(list_filter(map_keys(attributes), lambda k: k IN ({listed}){starts})) > 0"
+
+
+_IS_STATE: Final = _has(_STATES)
+_IS_TOLD: Final = _has({*_LOOKS, *_STATES, keys.CACHE_WRITE_1H_TOKENS})
+_IS_TOLD_OF_PROMPTS: Final = _has({*_LOOKS, *_STATES, *KEYS}, keys.PROMPT_SEGMENT_PREFIX)
+"""A span that tells something that is wanted: in most applications few do, and reading is slow."""
+
+
+_TREE: Final = ("trace_id", "span_id", "parent_id", "start_ns")
 _HOUR_NS: Final = 3600 * 10**9
 
 
@@ -93,21 +97,27 @@ def calls_of(
     calls = view_rows(reader, "calls", since_ns, until_ns).sort("start_ns", "span_id").rechunk()
     outcomes = view_rows(reader, "traces", since_ns, until_ns).select("trace_id", "outcome")
     around = _around(calls)
-    is_needed = _IS_PROMPT if has_prompts else _IS_LONG_WRITE
-    is_told = f"(is_model_call OR {_IS_LOOK})" if _any(reader, is_needed, around) else _IS_LOOK
-    told = _paged(reader, _COLUMNS, is_told, around)
-    states = _paged(reader, "trace_id, span_id, start_ns, attributes", _IS_STATE, around)
-    marked = f"trace_id IN (SELECT trace_id FROM spans WHERE {_IS_STATE})"  # noqa: S608 - ours
-    tree = _paged(reader, "trace_id, span_id, parent_id, start_ns", marked, around)
+    told = _spans(reader, _COLUMNS, _IS_TOLD_OF_PROMPTS if has_prompts else _IS_TOLD, around)
     attributes = [_plain(each) for each in told["attributes"].to_list()]
-    facts = told.select("trace_id", "span_id").hstack(columns_of(attributes))
-    own = _of_calls(facts.filter(told["is_model_call"]), told, set(calls["span_id"]))
-    at = ["trace_id", "span_id"]
-    calls = _with(calls, own, at)
-    calls = calls.join(_states(states, tree), on=at, how="left", maintain_order="left")
-    is_look = [keys.APP_CACHE_KIND in each or keys.APP_CACHE_HIT in each for each in attributes]
+    is_look, is_state = (
+        pl.Series([not names.isdisjoint(each) for each in attributes], dtype=pl.Boolean)
+        for names in (_LOOKS, _STATES)
+    )
+    steps, states = told.filter(is_look), told.filter(is_state)
     looks = [each for each, is_one in zip(attributes, is_look, strict=True) if is_one]
-    steps = told.filter(pl.Series(is_look, dtype=pl.Boolean))
+    facts = told.select("trace_id", "span_id").hstack(columns_of(attributes))
+    facts = facts.filter(told["is_model_call"])
+    ids = set(calls["span_id"])
+    known, tree = steps.select(_TREE), states
+    if not ids.issuperset(facts["span_id"]):
+        model_calls = _spans(reader, ", ".join(_TREE), "is_model_call", around)
+        known = pl.concat([model_calls, known]).sort("start_ns", "span_id", maintain_order=True)
+    if states.height:
+        marked = f"(SELECT trace_id FROM spans WHERE {_IS_STATE} AND start_ns BETWEEN ? AND ?)"  # noqa: S608 - ours
+        tree = _spans(reader, ", ".join(_TREE), f"trace_id IN {marked}", (*around, *around))
+    at = ["trace_id", "span_id"]
+    calls = _with(calls, _of_calls(facts, known, ids), at)
+    calls = calls.join(_states(states, tree), on=at, how="left", maintain_order="left")
     return Calls(select(calls, where), table_of(steps, looks), outcomes)
 
 
@@ -150,24 +160,13 @@ def _around(calls: pl.DataFrame) -> tuple[int, int]:
     return int(starts.min()) - _HOUR_NS, int(starts.max()) + _HOUR_NS  # type: ignore[arg-type]
 
 
-def _any(reader: Reader, condition: str, around: tuple[int, int]) -> bool:
-    query = f"SELECT 1 AS one FROM spans WHERE {condition} AND start_ns BETWEEN ? AND ? LIMIT 1"  # noqa: S608 - ours
-    return bool(reader.sql(query, [*around]).num_rows)
-
-
-def _paged(reader: Reader, columns: str, condition: str, around: tuple[int, int]) -> pl.DataFrame:
-    """Spans that meet a condition, page by page: a collector bounds its answers."""
-    query = f"SELECT {columns} FROM spans WHERE {condition} AND start_ns BETWEEN ? AND ?"  # noqa: S608 - ours
-    order = f"ORDER BY start_ns, span_id LIMIT {PAGE_ROWS}"
-    pages: list[pl.DataFrame] = []
-    after: list[Value] = []
-    while True:
-        more = " AND (start_ns, span_id) > (?, ?)" if after else ""
-        page = _frame(reader.sql(f"{query}{more} {order}", [*around, *after]))
-        pages.append(page)
-        if page.height < PAGE_ROWS:
-            return pl.concat(pages)
-        after = [page["start_ns"][-1], page["span_id"][-1]]
+def _spans(reader: Reader, columns: str, condition: str, given: tuple[int, ...]) -> pl.DataFrame:
+    """Spans that meet a condition and began in a stretch of time, in order of time."""
+    conditions = [condition, "start_ns BETWEEN ? AND ?"]
+    query = f"SELECT {columns} FROM spans"  # noqa: S608 - ours
+    found = pl.from_arrow(all_rows(reader, query, conditions, given, ("start_ns", "span_id")))
+    assert isinstance(found, pl.DataFrame)  # noqa: S101 - a table is a frame
+    return found.sort("start_ns", "span_id", maintain_order=True)
 
 
 def _states(states: pl.DataFrame, tree: pl.DataFrame) -> pl.DataFrame:
@@ -175,7 +174,7 @@ def _states(states: pl.DataFrame, tree: pl.DataFrame) -> pl.DataFrame:
     said: dict[tuple[str, str], Mapping[str, str]] = {}
     for trace_id, span_id, given in states.select("trace_id", "span_id", "attributes").iter_rows():
         said[trace_id, span_id] = _plain(given)
-    parents = {(trace, span): up for trace, span, up in tree.select(_TREE).iter_rows()}
+    parents = {(trace, span): up for trace, span, up in tree.select(_TREE[:3]).iter_rows()}
     rows = []
     for trace_id, span_id in parents:
         found: list[str | None] = []
@@ -198,9 +197,3 @@ def _plain(given: Any) -> Mapping[str, str]:
     if isinstance(given, Mapping):
         return {str(key): str(value) for key, value in given.items()}
     return {each["key"]: each["value"] for each in given or ()}
-
-
-def _frame(table: Any) -> pl.DataFrame:
-    found = pl.from_arrow(table)
-    assert isinstance(found, pl.DataFrame)  # noqa: S101 - a table is a frame
-    return found

@@ -4,10 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from longpole.vocab import keys
-from longpole_analytics.measures import Share, share
+from longpole_analytics.measures import Share
+from longpole_analytics.weighted import num_of, totals, weighted_share, weights_of
 
 _COLUMNS: Final[Mapping[str, pl.DataType]] = {
     "start_ns": pl.Int64(),
@@ -18,6 +20,7 @@ _COLUMNS: Final[Mapping[str, pl.DataType]] = {
     "is_stale": pl.Boolean(),
     "saved_ms": pl.Float64(),
     "source_version": pl.String(),
+    "weight": pl.Float64(),
 }
 _TRUTH: Final = {"true": True, "false": False}
 
@@ -39,16 +42,21 @@ class Lookups(NamedTuple):
 
     name: str
     kind: str | None
-    num_requests: int
+    num_requests: float
     hits: Share
     stale: Share
     saved_ms: float | None
-    num_saved_known: int
+    num_saved_known: float
     invalidation_delay_ms: float | None
 
 
 def table_of(steps: pl.DataFrame, attributes: Sequence[Mapping[str, str]]) -> pl.DataFrame:
-    """Looks into caches from spans (``start_ns``, ``name``, ``route``) and their attributes."""
+    """Looks into caches from spans and their attributes.
+
+    Args:
+        steps: the spans: ``start_ns``, ``name``, ``route``, and ``weight`` where it is known.
+        attributes: theirs.
+    """
     rows = [
         {
             "kind": given.get(keys.APP_CACHE_KIND),
@@ -61,18 +69,20 @@ def table_of(steps: pl.DataFrame, attributes: Sequence[Mapping[str, str]]) -> pl
     ]
     own = ("kind", "is_hit", "is_stale", "saved_ms", "source_version")
     told = pl.DataFrame(rows, {name: _COLUMNS[name] for name in own})
-    return pl.concat([steps.select("start_ns", "name", "route"), told], how="horizontal")
+    known = [name for name in ("start_ns", "name", "route", "weight") if name in steps.columns]
+    return pl.concat([steps.select(known), told], how="horizontal")
 
 
 def answer_caches(lookups: pl.DataFrame) -> list[Lookups]:
     """What each cache of answers did, the most asked first.
 
     A hit whose staleness nobody said is stale if a version of its source was seen before it that
-    first appeared later than its own.
+    first appeared later than its own. Where traces were sampled numbers, sums and shares are of
+    all looks that came; what was seen before is what was kept.
 
     Args:
         lookups: a row a look: ``start_ns``, ``name``, ``kind``, ``is_hit``, ``is_stale``,
-            ``saved_ms``, ``source_version``; what is missing is unknown.
+            ``saved_ms``, ``source_version``, ``weight``; what is missing is unknown.
     """
     table = lookups.with_columns(
         pl.lit(None, kind).alias(name)
@@ -88,19 +98,21 @@ def answer_caches(lookups: pl.DataFrame) -> list[Lookups]:
 
 
 def _cache(name: str, kind: str | None, group: pl.DataFrame) -> Lookups:
-    hits = group.filter(pl.col("is_hit").fill_null(False))
-    num_known = group["is_hit"].count()
+    known = group.drop_nulls("is_hit")
+    hits = known.filter("is_hit")
     stale, delays = _stale(group)
-    known = [each for each in stale if each is not None]
-    saved = hits["saved_ms"].drop_nulls()
+    told = hits.filter(pl.Series([each is not None for each in stale], dtype=pl.Boolean))
+    is_stale = np.array([each for each in stale if each is not None], np.bool_)
+    saved = hits.drop_nulls("saved_ms")
+    (total,) = totals(saved, pl.col("saved_ms"))
     return Lookups(
         name=name,
         kind=kind,
-        num_requests=group.height,
-        hits=share(hits.height, num_known),
-        stale=share(sum(known), len(known)),
-        saved_ms=float(saved.sum()) if len(saved) else None,
-        num_saved_known=len(saved),
+        num_requests=num_of(weights_of(group)),
+        hits=weighted_share(known["is_hit"].to_numpy(), weights_of(known)),
+        stale=weighted_share(is_stale, weights_of(told)),
+        saved_ms=float(total) if saved.height else None,
+        num_saved_known=num_of(weights_of(saved)),
         invalidation_delay_ms=max(delays, default=None),
     )
 

@@ -14,6 +14,7 @@ import polars as pl
 
 from longpole_analytics.cache.prompts import MESSAGES, Prompt, prompts
 from longpole_analytics.cache.rules import CacheRules
+from longpole_analytics.weighted import sums_of
 
 CAUSES: Final = (
     "ineligible",
@@ -131,14 +132,17 @@ class _Detective:
 
     def _miss(self, row: int, call: _Call) -> tuple[Any, ...] | None:
         prompt = self._prompts[row]
-        reference = self._reference(call, prompt)
         seen = self._seen.get(call.family)
+        least = self._rules.min_of(call.provider)
+        is_short = call.state == "ineligible" or call.input_tokens < least
+        is_untold = not (prompt.hashes or prompt.segments)
+        if is_untold and seen and not is_short and -call.cached_tokens <= self._rules.slack_tokens:
+            return None  # nothing says that it could have read more
+        reference = self._reference(call, prompt)
         shared = prompt.tokens(reference.num_blocks, call.input_tokens)
         if reference.users and prompt.num_blocks is None:  # only the stable prefix is known
             shared = _stable_tokens(prompt, call, self._rules) or call.input_tokens
         stable = _stable_tokens(prompt, call, self._rules) if seen else 0
-        least = self._rules.min_of(call.provider)
-        is_short = call.state == "ineligible" or call.input_tokens < least
         is_new = seen is None and shared < least
         could = call.input_tokens if is_short or is_new else max(shared, stable)
         lost = could - call.cached_tokens
@@ -259,7 +263,8 @@ def _volatile(
 ) -> set[tuple[object, ...]]:
     """(route, version, segment) whose values differ in most calls and hardly ever come again."""
     values: dict[tuple[object, ...], list[str | None]] = defaultdict(list)
-    for call, prompt in (calls[row] for row in sorted(calls, key=lambda r: calls[r][0].start_ns)):
+    told = [each for each in calls.values() if each[1].segments]
+    for call, prompt in sorted(told, key=lambda each: each[0].start_ns):
         for segment in prompt.segments:
             if segment.name in rules.stable_segments and segment.name != MESSAGES:
                 values[(call.family, call.version, segment.name)].append(segment.hash)
@@ -336,15 +341,16 @@ def by_cause(misses: pl.DataFrame) -> pl.DataFrame:
     """The misses by cause, those that lost the most money, then tokens, first.
 
     One row a cause: ``num_misses``, ``lost_tokens``, ``lost_usd``, the ``segment`` and ``block``
-    that differ most often, and the ``edit`` that would help.
+    that differ most often, and the ``edit`` that would help. Where ``misses`` have a ``weight``
+    the sums are those of all calls that came; what each missed is told by the kept ones.
     """
-    usd = pl.col("lost_usd")
+    sums, usd = sums_of(misses), pl.col("lost_usd")
     return (
         misses.group_by("cause", maintain_order=True)
         .agg(
-            num_misses=pl.len(),
-            lost_tokens=pl.col("lost_tokens").sum(),
-            lost_usd=pl.when(usd.count() > 0).then(usd.sum()),
+            num_misses=sums.num(),
+            lost_tokens=sums.times(pl.col("lost_tokens")).sum(),
+            lost_usd=pl.when(usd.count() > 0).then(sums.times(usd).sum()),
             segment=pl.col("segment").drop_nulls().mode().sort().first(),
             block=pl.col("block").drop_nulls().mode().sort().first(),
             edit=pl.col("edit").mode().sort().first(),

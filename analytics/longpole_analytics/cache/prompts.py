@@ -56,6 +56,10 @@ class Prompt(NamedTuple):
         return input_tokens * num_blocks // self.num_blocks if self.num_blocks else 0
 
 
+_UNTOLD: Final = Prompt(None, (), (), None, None, ())
+"""Of a call that tells nothing of its prompt, as most do where hashes are not sent."""
+
+
 def columns_of(attributes: Sequence[Mapping[str, str]]) -> pl.DataFrame:
     """The columns above from the attributes of spans, one row a span."""
     rows: list[dict[str, Any]] = []
@@ -87,8 +91,10 @@ def prompts(calls: pl.DataFrame, stable: Sequence[str]) -> list[Prompt]:
         wanted += [f"segment_{name}_{what}" for what in ("hash", "set_hash", "length")]
     missing = [pl.lit(None).alias(name) for name in wanted if name not in calls.columns]
     table = calls.with_columns(missing).select(wanted)
-    found = []
-    for chain, num_blocks, unit, key_id, prefix, *rest in table.iter_rows():
+    is_told = table.select(pl.any_horizontal(pl.all().is_not_null())).to_series()
+    found = [_UNTOLD] * table.height
+    told = zip(is_told.arg_true(), table.filter(is_told).iter_rows(), strict=True)
+    for row, (chain, num_blocks, unit, key_id, prefix, *rest) in told:
         segments = tuple(
             Segment(name, *rest[3 * at : 3 * at + 3])
             for at, name in enumerate(names)
@@ -97,7 +103,8 @@ def prompts(calls: pl.DataFrame, stable: Sequence[str]) -> list[Prompt]:
         hashes, blocks = _split(chain), num_blocks
         if not hashes and prefix is not None:
             hashes, blocks = (prefix,), None
-        found.append(Prompt(key_id, hashes, _covered(len(hashes)), blocks, unit or None, segments))
+        covered = _covered(len(hashes))
+        found[row] = Prompt(key_id, hashes, covered, blocks, unit or None, segments)
     return found
 
 

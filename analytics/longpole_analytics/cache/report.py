@@ -11,14 +11,17 @@ from longpole_analytics.cache.hot import hot_keys
 from longpole_analytics.cache.lookups import Lookups, answer_caches
 from longpole_analytics.cache.misses import by_cause, examples, miss_causes
 from longpole_analytics.cache.rules import CacheRules
-from longpole_analytics.cache.speed import Speed, speeds
+from longpole_analytics.cache.speed import Speed, model_name, speeds
 from longpole_analytics.cache.worth import break_evens, expected
 from longpole_analytics.cost import cost_by, unpriced, waste_by_kind, wasted
 from longpole_analytics.prices import Prices
+from longpole_analytics.weighted import is_sampled, sampling, weights_of
 
 SCHEMA: Final = "longpole.cache/1"
 TTLS_S: Final = (60.0, 300.0, 3600.0)
 SLICES: Final = ("route", "prompt_version", "model_key")
+OF_KEPT: Final = ("misses", "achievable", "wasted_writes", "hot_keys", "answer_caches.stale")
+"""What depends on other calls, before or beside: where traces were sampled, on those kept."""
 _NEEDED: Final = {
     **dict.fromkeys(("start_ns", "input_tokens", "cached_input_tokens"), pl.Int64()),
     **dict.fromkeys(("trace_id", "route", "provider", "request_model"), pl.String()),
@@ -36,6 +39,9 @@ def report(
 ) -> dict[str, Any]:
     """The document of ``longpole cache --json``.
 
+    Where traces were sampled its numbers, sums, shares and medians are those of all calls that
+    came, and ``sampling`` names the parts that only the kept calls tell of.
+
     Args:
         costs: rows of :func:`longpole_analytics.cost.priced`.
         lookups: looks into caches of answers, as :mod:`longpole_analytics.cache.lookups` has them.
@@ -49,9 +55,13 @@ def report(
     costs = costs.with_columns(pl.lit(None, _NEEDED[name]).alias(name) for name in missing)
     evens = break_evens(costs, rules)
     misses = miss_causes(costs, rules)
+    if is_sampled(costs):
+        misses = misses.with_columns(weight=pl.Series(weights_of(costs)).gather(misses["row"]))
     traces = examples(misses, costs)
     whole = next(iter(hit_rates(costs).to_dicts()), None)
-    slices = [name for name in SLICES if name in costs.columns]
+    named = costs.with_columns(model_key=model_name(costs))
+    slices = [name for name in SLICES if name in named.columns]
+    sampled = sampling(costs, OF_KEPT)
     return {
         "schema": SCHEMA,
         "prices": {
@@ -59,7 +69,7 @@ def report(
             "own_version": prices.own_version,
             "unpriced": unpriced(costs).to_dicts(),
         },
-        "hits": {"all": whole, "slices": hit_rates(costs, slices).to_dicts()},
+        "hits": {"all": whole, "slices": hit_rates(named, slices).to_dicts()},
         "break_even": evens,
         "expected_reads": expected(costs, rules, evens),
         "wasted_writes": wasted_writes(costs, rules).to_dicts(),
@@ -69,7 +79,7 @@ def report(
             {**row, "trace_ids": traces.get(row["cause"], [])}
             for row in by_cause(misses).to_dicts()
         ],
-        "hot_keys": hot_keys(costs, rules).to_dicts(),
+        "hot_keys": hot_keys(named, rules).to_dicts(),
         "answer_caches": [_answers(each) for each in answer_caches(lookups)],
         "cost": {
             "all": next(iter(cost_by(costs, (), outcomes).to_dicts()), None),
@@ -77,6 +87,7 @@ def report(
             "wasted": waste_by_kind(wasted(costs, outcomes)).to_dicts(),
         },
         "cost_by": cost_by(costs, by, outcomes).to_dicts(),
+        **({} if sampled is None else {"sampling": sampled}),
     }
 
 

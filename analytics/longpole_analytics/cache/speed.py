@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from longpole_analytics.cache.rules import CacheRules
+from longpole_analytics.weighted import median_of, weights_of
 
 Floats = NDArray[np.float64]
 NUM_DRAWS: Final = 200
@@ -68,6 +69,22 @@ class Speed(NamedTuple):
     reason: str | None
 
 
+def model_name(calls: pl.DataFrame) -> pl.Expr:
+    """The one name of each call's model: the price table's, else provider and model as told.
+
+    Null where nothing tells it. Columns may be missing.
+    """
+    there = calls.columns
+    parts = [
+        pl.coalesce(known)
+        for names in (("provider",), ("response_model", "request_model"))
+        if (known := [name for name in names if name in there])
+    ]
+    told = pl.concat_str(parts, separator="/", ignore_nulls=True) if parts else pl.lit("")
+    told = pl.when(told != "").then(told)
+    return pl.coalesce("model_key", told) if "model_key" in there else told
+
+
 def speeds(calls: pl.DataFrame, rules: CacheRules) -> list[Speed]:
     """The time saved of each model, tier and service that has hits, the most calls first."""
     names = ("provider", "response_model", "request_model", "service_tier", "service")
@@ -80,13 +97,10 @@ def speeds(calls: pl.DataFrame, rules: CacheRules) -> list[Speed]:
         table = table.with_columns(in_flight=pl.lit(None, pl.Float64))
     if "is_cold_start" in table.columns:
         table = table.filter(~pl.col("is_cold_start").fill_null(False))
-    model = pl.concat_str(
-        "provider", pl.coalesce("response_model", "request_model"), separator="/", ignore_nulls=True
-    )
     is_sound = (pl.col("cached_input_tokens") >= 0) & (
         pl.col("input_tokens") >= pl.col("cached_input_tokens")
     )
-    table = table.with_columns(model=model).filter(is_sound)
+    table = table.with_columns(model=model_name(table)).filter(is_sound)
     groups = table.group_by("model", "service_tier", "service", maintain_order=True)
     found = [_speed(key, group.sort("start_ns"), rules) for key, group in groups]
     known = [speed for speed in found if speed.num_hits]
@@ -147,27 +161,30 @@ def _fitted(group: pl.DataFrame, metric: str) -> tuple[Estimate, tuple[float, fl
     y = group[metric].cast(pl.Float64).to_numpy()
     size = group["input_tokens"].cast(pl.Float64).to_numpy() / 1000
     fresh = size - group["cached_input_tokens"].cast(pl.Float64).to_numpy() / 1000
-    beside = _beside(group)
-    is_curved = len(y) >= MIN_FOR_CURVE and _is_curve_better(fresh, beside, y)
+    beside, num = _beside(group), weights_of(group)
+    is_curved = len(y) >= MIN_FOR_CURVE and _is_curve_better(fresh, beside, y, num)
     design = _design(fresh, beside, is_curved)
     is_hit = fresh < size
     rng = np.random.default_rng(_SEED)
-    weights = _lad(design, y)
+    weights = _lad(design, y, num)
     if weights is None:
         return None
-    saved = _saved(weights, size[is_hit], fresh[is_hit], is_curved)
+    saved = _saved(weights, size[is_hit], fresh[is_hit], num[is_hit], is_curved)
     draws, slopes = [], []
     for _ in range(NUM_DRAWS):
         rows = rng.integers(0, len(y), len(y))
-        drawn = _lad(design[rows], y[rows], weights)
+        drawn = _lad(design[rows], y[rows], num[rows], weights)
         if drawn is None:
             continue
-        draws.append(_saved(drawn, size[is_hit], fresh[is_hit], is_curved))
-        slopes.append(_slope(drawn, fresh, is_curved))
+        draws.append(_saved(drawn, size[is_hit], fresh[is_hit], num[is_hit], is_curved))
+        slopes.append(_slope(drawn, fresh, num, is_curved))
     if len(draws) < NUM_DRAWS // 2:
         return None
     low, high = np.quantile(draws, (0.025, 0.975))
-    slope = (_slope(weights, fresh, is_curved), *map(float, np.quantile(slopes, (0.025, 0.975))))
+    slope = (
+        _slope(weights, fresh, num, is_curved),
+        *map(float, np.quantile(slopes, (0.025, 0.975))),
+    )
     return Estimate(saved, float(low), float(high), int(is_hit.sum())), slope  # type: ignore[return-value]
 
 
@@ -184,47 +201,63 @@ def _design(fresh: Floats, beside: list[Floats], is_curved: bool) -> Floats:
     return np.column_stack([np.ones(len(fresh)), fresh, *curve, *beside])
 
 
-def _is_curve_better(fresh: Floats, beside: list[Floats], y: Floats) -> bool:
+def _is_curve_better(fresh: Floats, beside: list[Floats], y: Floats, num: Floats) -> bool:
     """Whether a parabola misses less on calls it was not fitted to."""
     fold = np.arange(len(y)) % NUM_FOLDS
     errors = []
     for is_curved in (False, True):
         design, error = _design(fresh, beside, is_curved), 0.0
         for at in range(NUM_FOLDS):
-            weights = _lad(design[fold != at], y[fold != at])
+            own, others = fold == at, fold != at
+            weights = _lad(design[others], y[others], num[others])
             if weights is None:
                 return False
-            error += float(np.abs(y[fold == at] - design[fold == at] @ weights).sum())
+            error += float((np.abs(y[own] - design[own] @ weights) * num[own]).sum())
         errors.append(error)
     return errors[1] < errors[0]
 
 
-def _lad(design: Floats, y: Floats, start: Floats | None = None) -> Floats | None:
-    """Weights of least absolute deviations; ``None`` where the columns do not tell them apart."""
+def _lad(design: Floats, y: Floats, num: Floats, start: Floats | None = None) -> Floats | None:
+    """Weights of least absolute deviations; ``None`` where the columns do not tell them apart.
+
+    Args:
+        design: a row a call.
+        y: what is explained.
+        num: how many calls each stands for.
+        start: weights to begin with.
+    """
     weights = start
+    pulled = np.empty_like(design)
     for _ in range(_STEPS):
         off = np.abs(y if weights is None else y - design @ weights)
-        pull = np.ones(len(y)) if weights is None else 1 / np.maximum(off, 1e-3)
-        gram = design.T @ (design * pull[:, None])
-        if np.linalg.cond(gram) > 1e14:
+        pull = num if weights is None else num / np.maximum(off, 1e-3)
+        np.multiply(design, pull[:, None], out=pulled)
+        gram = design.T @ pulled
+        if _is_blind(gram):
             return None
         new: Floats = np.asarray(np.linalg.solve(gram, design.T @ (y * pull)), np.float64)
-        if weights is not None and np.allclose(new, weights, rtol=1e-4, atol=1e-6):
+        if weights is not None and (np.abs(new - weights) <= 1e-6 + 1e-4 * np.abs(weights)).all():
             return new
         weights = new
     return weights
 
 
-def _saved(weights: Floats, size: Floats, fresh: Floats, is_curved: bool) -> float:
+def _is_blind(gram: Floats) -> bool:
+    """Whether the columns do not tell the weights apart; the condition is dear, so only if near."""
+    sizes = np.linalg.eigvalsh(gram)
+    return not sizes[0] > 1e-13 * sizes[-1] and bool(np.linalg.cond(gram) > 1e14)
+
+
+def _saved(weights: Floats, size: Floats, fresh: Floats, num: Floats, is_curved: bool) -> float:
     saved = weights[1] * (size - fresh)
     if is_curved:
         saved = saved + weights[2] * (size**2 - fresh**2)
-    return float(np.median(saved))
+    return median_of(saved, num)
 
 
-def _slope(weights: Floats, fresh: Floats, is_curved: bool) -> float:
+def _slope(weights: Floats, fresh: Floats, num: Floats, is_curved: bool) -> float:
     """At the median prompt."""
-    return float(weights[1] + (2 * weights[2] * np.median(fresh) if is_curved else 0.0))
+    return float(weights[1] + (2 * weights[2] * median_of(fresh, num) if is_curved else 0.0))
 
 
 # --- by matching --------------------------------------------------------------------------------
@@ -239,19 +272,37 @@ def _matched(group: pl.DataFrame, metric: str, min_pairs: int) -> Estimate | Non
     ).with_columns(
         length=pl.Series(np.floor(np.log(size) / _LENGTH_STEP).astype(np.int64)),
         load=pl.Series(thirds),
+        num=pl.Series(weights_of(group)),
     )
     rng = np.random.default_rng(_SEED)
     differences: list[Floats] = []
-    for _, cell in cells.group_by("length", "hour", "load", maintain_order=True):
-        is_hit = cell["is_hit"].to_numpy()
-        y = cell["y"].to_numpy()
+    by = ("length", "hour", "load")
+    groups = cells.group_by(by, maintain_order=True).agg("y", "is_hit", "num")
+    ends = np.cumsum(groups["y"].list.len().to_numpy())[:-1]
+    columns = ("y", "is_hit", "num")
+    parts = (np.split(groups[name].explode().to_numpy(), ends) for name in columns)
+    weights: list[Floats] = []
+    for y, is_hit, num in zip(*parts, strict=True):
         pairs = min(int(is_hit.sum()), int((~is_hit).sum()))
         if pairs:
-            hits, misses = rng.permutation(y[is_hit]), rng.permutation(y[~is_hit])
-            differences.append(misses[:pairs] - hits[:pairs])
+            hits, misses = (_drawn(y[side], num[side], pairs, rng) for side in (is_hit, ~is_hit))
+            differences.append(misses - hits)
+            stood = min(float(num[side].sum()) for side in (is_hit, ~is_hit))
+            weights.append(np.full(pairs, stood / pairs))
     if sum(map(len, differences)) < min_pairs:
         return None
-    every = np.concatenate(differences)
-    draws = np.median(every[rng.integers(0, len(every), (NUM_DRAWS, len(every)))], axis=1)
+    every, stood_for = np.concatenate(differences), np.concatenate(weights)
+    rows = rng.integers(0, len(every), (NUM_DRAWS, len(every)))
+    if np.all(stood_for == 1):
+        draws = np.median(every[rows], axis=1)
+    else:
+        draws = np.array([median_of(every[row], stood_for[row]) for row in rows])
     low, high = np.quantile(draws, (0.025, 0.975))
-    return Estimate(float(np.median(every)), float(low), float(high), len(every))
+    return Estimate(median_of(every, stood_for), float(low), float(high), len(every))
+
+
+def _drawn(values: Floats, num: Floats, size: int, rng: np.random.Generator) -> Floats:
+    """So many of some values in an order by chance; of sampled ones each as often as it stands."""
+    if np.all(num == 1):
+        return rng.permutation(values)[:size]
+    return rng.choice(values, size, p=num / num.sum())

@@ -6,6 +6,7 @@ import polars as pl
 
 from longpole_analytics.cache.economics import break_even, break_even_rate, expected_reads
 from longpole_analytics.cache.rules import CacheRules
+from longpole_analytics.weighted import sums_of
 
 MAX_PREFIXES: Final = 20
 _PRICES: Final = (
@@ -65,16 +66,24 @@ def expected(
         return []
     first, last = pl.col("start_ns").min(), pl.col("start_ns").max()
     known = costs.drop_nulls(["prefix_hash", "model_key", "start_ns"])
+    sums = sums_of(known)
     prefixes = (
         known.group_by("model_key", "prefix_hash")
-        .agg(num_calls=pl.len(), span_ns=last - first, input_tokens=pl.col("input_tokens").sum())
-        .filter((pl.col("num_calls") > 1) & (pl.col("span_ns") > 0))
+        .agg(
+            num_kept=pl.len(),
+            num_calls=sums.num(),
+            span_ns=last - first,
+            input_tokens=sums.times(pl.col("input_tokens")).sum(),
+        )
+        .filter((pl.col("num_kept") > 1) & (pl.col("span_ns") > 0))
         .sort("input_tokens", "prefix_hash", descending=[True, False])
         .head(MAX_PREFIXES)
     )
     found = []
     for row in prefixes.iter_rows(named=True):
-        rate = (row["num_calls"] - 1) / (row["span_ns"] / 1e9)
+        # of n kept ones n - 1 fill the time between the first and the last
+        arrived = row["num_calls"] * (row["num_kept"] - 1) / row["num_kept"]
+        rate = arrived / (row["span_ns"] / 1e9)
         for even in (each for each in evens if each["model"] == row["model_key"]):
             reads = expected_reads(rate, even["ttl_s"], is_sliding=True)
             pays = even["threshold"] is not None and reads > even["threshold"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from longpole_analytics import weighted
 from longpole_analytics.attribution import CauseRules
 from longpole_analytics.cohort import Cohort, Floats, cohort, quantile_of
 from longpole_analytics.excess import Account, account
@@ -26,6 +27,7 @@ class Own:
         p99_now_ms: p99 of all requests on the routes of the cause; ``None`` of too few.
         p99_then_ms: the same, had its stage taken these requests no longer than usual.
         num_route: requests on these routes.
+        weight: how many each of them stands for; ``None`` where each is one.
     """
 
     ids: tuple[str, ...]
@@ -35,13 +37,14 @@ class Own:
     p99_now_ms: float | None
     p99_then_ms: float | None
     num_route: int
+    weight: Floats | None = None
 
     @property
     def extra_p99_ms(self) -> float | None:
         """p99 of the excess; ``None`` where so few requests do not carry it."""
-        if not is_shown(len(self.excess_ms), P99):
+        if not _is_carried(self.excess_ms, self.weight):
             return None
-        return quantile_of(self.excess_ms, P99)
+        return quantile_of(self.excess_ms, P99, self.weight)
 
     @property
     def median_id(self) -> str | None:
@@ -98,6 +101,13 @@ def blame(requests: pl.DataFrame, top: Top, rules: CauseRules) -> Blame:
     return Blame(found.requests, found.is_slow, lost, tuple(owned))
 
 
+def _is_carried(values: Floats, weight: Floats | None) -> bool:
+    """Whether requests carry a p99."""
+    if weight is None:
+        return is_shown(len(values), P99)
+    return weighted.is_shown(weight[np.argsort(values, kind="stable")], P99)
+
+
 def _own(found: Cohort, above: Account, chosen: np.ndarray, stage: str) -> Own:
     rows = found.requests.filter(pl.Series(chosen))
     of_slow = chosen[found.is_slow]
@@ -114,6 +124,7 @@ def _own(found: Cohort, above: Account, chosen: np.ndarray, stage: str) -> Own:
         now,
         then,
         num,
+        None if found.weight is None else found.weight[chosen],
     )
 
 
@@ -129,8 +140,8 @@ def _p99(
         own = routes.filter(pl.Series(chosen)).unique()
         route = routes.is_in(own.implode(), nulls_equal=True).to_numpy()
     num = int(route.sum())
-    if not is_shown(num, P99):
-        return None, None, num
     weight = None if found.weight is None else found.weight[route]
+    if not _is_carried(found.values[route], weight):
+        return None, None, num
     now = quantile_of(found.values[route], P99, weight)
     return now, quantile_of(then[route], P99, weight), num

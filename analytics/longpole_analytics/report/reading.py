@@ -34,6 +34,7 @@ from longpole_analytics.serial import SerialRules, opportunities
 from longpole_analytics.slo.check import Standing, check, num_minutes
 from longpole_analytics.stages import TracePartition, partition
 from longpole_analytics.top import Slow, Top, top
+from longpole_analytics.weighted import sampling
 
 if TYPE_CHECKING:
     from longpole.vocab import Span
@@ -179,6 +180,7 @@ def _cache(given: Calls, setup: Setup) -> dict[str, Any] | None:
     if "route" not in costs.columns:
         costs = costs.with_columns(pl.lit(None, pl.String).alias("route"))
     outcomes, rules = given.outcomes, setup.cache_rules
+    sampled = sampling(costs, ("wasted_writes",))
     return {
         "prices": {
             "version": setup.prices.version,
@@ -193,6 +195,7 @@ def _cache(given: Calls, setup: Setup) -> dict[str, Any] | None:
             "routes": cost_by(costs, ["route"], outcomes).to_dicts(),
             "wasted": waste_by_kind(wasted(costs, outcomes)).to_dicts(),
         },
+        **({} if sampled is None else {"sampling": sampled}),
     }
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import plotly.graph_objects as go
 
 from longpole_dashboard.model import text
-from longpole_dashboard.model.clock import SECOND_NS, Clock, axis
+from longpole_dashboard.model.clock import Clock, axis
 from longpole_dashboard.model.overview import Bin
 from longpole_dashboard.theme import LOOKS
 
@@ -22,13 +22,14 @@ _LEGEND: Final = {
 }
 
 
-def stage_area(bins: Sequence[Bin], bin_s: int, clock: Clock) -> go.Figure:
+def stage_area(bins: Sequence[Bin], clock: Clock) -> go.Figure:
     """Mean critical-path ms per stage over time, stacked in the order a request meets the stages.
 
     Drawn in steps, one per bin, so that a stretch without traces stays empty instead of being
     bridged or drawn as 0. A click on the legend shows that stage alone.
     """
-    at = [axis(b.start_ns + bin_s * 500_000_000) for b in bins]
+    at = [axis((b.start_ns + b.end_ns) // 2) for b in bins]
+    widths_ms = [(b.end_ns - b.start_ns) / 1e6 for b in bins]
     figure = go.Figure()
     for stage, look in LOOKS.items():
         means = [b.mean_ms.get(stage) for b in bins]
@@ -42,7 +43,7 @@ def stage_area(bins: Sequence[Bin], bin_s: int, clock: Clock) -> go.Figure:
             name=look.label,
             x=at,
             y=means,
-            width=bin_s * 1_000,
+            width=widths_ms,
             marker={
                 "color": look.colour,
                 "line": {"width": 0},
@@ -61,16 +62,16 @@ def stage_area(bins: Sequence[Bin], bin_s: int, clock: Clock) -> go.Figure:
         xaxis={
             "title": {"text": f"start of the workflow, {clock.label}"},
             "type": "date",
-            **_ticks(bins, bin_s, clock),
+            **_ticks(bins, clock),
         },
         yaxis={"title": {"text": "mean ms per workflow"}, "separatethousands": True},
     )
     return figure
 
 
-def _ticks(bins: Sequence[Bin], bin_s: int, clock: Clock) -> dict[str, object]:
+def _ticks(bins: Sequence[Bin], clock: Clock) -> dict[str, object]:
     if not bins:
         return {}
-    start_ns, end_ns = bins[0].start_ns, bins[-1].start_ns + bin_s * SECOND_NS
+    start_ns, end_ns = bins[0].start_ns, bins[-1].end_ns
     at, labels = clock.ticks(start_ns, end_ns)
     return {"tickvals": at, "ticktext": labels, "range": [axis(start_ns), axis(end_ns)]}

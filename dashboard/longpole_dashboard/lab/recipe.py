@@ -74,7 +74,7 @@ class Replicas:
     """The engines.
 
     Attributes:
-        settings: fields of ``EngineConfig`` that are not as in :data:`ENGINE`.
+        settings: fields of ``EngineConfig`` that are not as in every engine of the lab.
         num_engines: how many there are.
         is_hosted: nobody sees inside: they send no spans.
         neighbour: another customer's requests that are always in the engine; the last replica's

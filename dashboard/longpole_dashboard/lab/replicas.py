@@ -18,13 +18,11 @@ from longpole_engine.server.service import Service
 from longpole_engine.telemetry.otel import SpanWriter
 
 ENGINE: Final[Mapping[str, Any]] = {
-    "max_num_seqs": 8,
-    "max_model_tokens": 4096,
     "prefix_cache_mb": 64,
     "num_threads": 1,
     "max_queue": 1000,
 }
-"""What every engine of the lab has unless its recipe says otherwise."""
+"""Where every engine of the lab differs from ``EngineConfig`` unless its recipe says otherwise."""
 MAX_BODY_BYTES: Final = 1_000_000
 NUM_KEPT: Final = 24
 _READY_S: Final = 120.0

@@ -9,7 +9,7 @@ from longpole_analytics.advisor import AdvisorRules, advise
 from longpole_analytics.audit import AuditRules
 from longpole_analytics.audit_lines import audited
 from longpole_analytics.thresholds import configured
-from longpole_analytics.wording import quantile_name
+from longpole_analytics.wording import quantile_name, sampled_text
 from longpole_collector.stores.base import Reader
 from longpole_dashboard.model import text
 from longpole_dashboard.model.scope import Scope, scope
@@ -39,6 +39,12 @@ class AdvisorView:
     audit: Mapping[str, Any]
     commands: tuple[str, str]
 
+    @property
+    def sampled(self) -> str | None:
+        """How the workflows were sampled, a sentence; ``None`` where all are here."""
+        found = self.advice.get("sampling")
+        return None if found is None else f"{sampled_text(found, 'workflows')}."
+
 
 def advisor(filters: Filters, reader: Reader) -> AdvisorView:
     """The page's content for these filters."""
@@ -52,6 +58,13 @@ def advisor(filters: Filters, reader: Reader) -> AdvisorView:
         graded.document(),
         (chosen.command("advise"), chosen.command("audit")),
     )
+
+
+def each_ms(document: Mapping[str, Any]) -> float:
+    """What all advice together saves a workflow, in the mean over all that came."""
+    sampling = document.get("sampling")
+    num = document["num_traces"] if sampling is None else sampling["num_stood_for"]
+    return float(document["together_ms"] / num)
 
 
 def saving(advice: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from longpole_analytics.cache.rules import configured_rules
 from longpole_analytics.cache.speed import SAVES
 from longpole_analytics.cost import priced
 from longpole_analytics.price_overrides import configured_prices
+from longpole_analytics.wording import sampled_text
 from longpole_collector.stores.base import Reader
 from longpole_dashboard.model import text
 from longpole_dashboard.model.scope import Scope, scope
@@ -46,12 +47,18 @@ class CacheView:
     @property
     def num_calls(self) -> int:
         """Calls of the window."""
-        return int(self._hits.get("num_calls") or 0)
+        return round(self._hits.get("num_calls") or 0)
 
     @property
     def num_known(self) -> int:
         """Calls that say how much of their input came from a cache."""
-        return int(self._hits.get("num_known") or 0)
+        return round(self._hits.get("num_known") or 0)
+
+    @property
+    def sampled(self) -> str | None:
+        """How the calls were sampled, a sentence; ``None`` where all are here."""
+        found = self.document.get("sampling")
+        return None if found is None else f"{sampled_text(found, 'calls')}."
 
     @property
     def _hits(self) -> Mapping[str, Any]:

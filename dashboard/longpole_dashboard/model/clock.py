@@ -116,6 +116,10 @@ class Clock:
                     found.add(second)
         return sorted(found)
 
+    def ahead_s(self, second: int) -> int:
+        """How far this zone's clock is ahead of UTC at a moment (epoch seconds)."""
+        return self._shown(second) - second
+
     def _shown(self, second: int) -> int:
         """What this zone's clock shows, in seconds as if it were UTC."""
         local = datetime.fromtimestamp(second, tz=self._zone)

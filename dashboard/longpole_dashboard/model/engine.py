@@ -14,6 +14,8 @@ from weakref import WeakSet
 from longpole.vocab import keys
 from longpole_collector.stores.base import Reader, Value
 from longpole_dashboard.model import quantiles
+from longpole_dashboard.model.clock import Clock
+from longpole_dashboard.model.grid import Grid, grid
 from longpole_dashboard.model.overview import TRACES_PER_BIN, bin_width_s
 from longpole_dashboard.model.quantiles import P50, Quantile
 from longpole_dashboard.model.window import SECOND_NS, Filters
@@ -140,8 +142,8 @@ def has_engine(since_ns: int, reader: Reader) -> bool:
     return True
 
 
-def engine(filters: Filters, reader: Reader) -> EngineView:
-    """The engines' requests in the window, model by model."""
+def engine(filters: Filters, clock: Clock, reader: Reader) -> EngineView:
+    """The engines' requests in the window, model by model, by stretches of the clock's time."""
     where, params = _where(filters)
     extent = reader.sql(
         f"SELECT {_MODEL} AS model, count(*) AS n, min(start_ns) AS first_ns, "  # noqa: S608 - ours
@@ -154,12 +156,12 @@ def engine(filters: Filters, reader: Reader) -> EngineView:
     first, last = min(row["first_ns"] for row in extent), max(row["last_ns"] for row in extent)
     bin_s = bin_width_s(last - first, max(num // MEDIANS, min(num, TRACES_PER_BIN * MIN_BINS)))
     names = [row["model"] for row in extent[:MAX_MODELS]]
-    sizes = {"width": bin_s * SECOND_NS}
+    places = grid(clock, bin_s, filters.start_ns, filters.end_ns)
     whole = {row["model"]: row for row in reader.sql(_stats(where, ""), params).to_pylist()}
-    rows = reader.sql(_stats(where, _BIN), {**params, **sizes}).to_pylist()
+    rows = reader.sql(_stats(where, places.number), params).to_pylist()
     busy = {
         (row["model"], row["bin"]): row
-        for row in reader.sql(_busy(filters), {**_around(filters)[1], **sizes}).to_pylist()
+        for row in reader.sql(_busy(filters, places), _around(filters)[1]).to_pylist()
     }
     by_bin = {(row["model"], row["bin"]): row for row in rows}
     drafts = _drafts(where, params, reader) if num <= MAX_DRAFT_SPANS else None
@@ -168,7 +170,7 @@ def engine(filters: Filters, reader: Reader) -> EngineView:
             name,
             whole[name],
             None if drafts is None else drafts.get(name, Share(0, 0, 0)),
-            _points(name, by_bin, busy, filters, bin_s),
+            _points(name, by_bin, busy, filters, places),
         )
         for name in names
     ]
@@ -176,17 +178,19 @@ def engine(filters: Filters, reader: Reader) -> EngineView:
 
 
 def requests(
-    filters: Filters, model: str, start_ns: int, bin_s: int, reader: Reader
+    filters: Filters, model: str, start_ns: int, bin_s: int, clock: Clock, reader: Reader
 ) -> tuple[EngineRequest, ...]:
     """A model's requests that began in a stretch of time, the longest first, at most 50."""
     where, params = _where(filters)
+    places = grid(clock, bin_s, start_ns, start_ns)
+    until_ns = places.start_ns(places.number_of(start_ns) + 1)
     found = reader.sql(
         "SELECT trace_id, start_ns, (end_ns - start_ns) / 1e6 AS e2e_ms, queue_ns / 1e6 AS "  # noqa: S608 - ours
         "queue_ms, prefill_ns / 1e6 AS prefill_ms, engine_ttft_ns / 1e6 AS ttft_ms, input_tokens, "
         f"cached_input_tokens, output_tokens, error_type FROM spans WHERE {where} "
         f"AND {_MODEL} = $model AND start_ns >= $from AND start_ns < $to "
         f"ORDER BY e2e_ms DESC NULLS LAST, span_id LIMIT {MAX_REQUESTS}",
-        {**params, "model": model, "from": start_ns, "to": start_ns + bin_s * SECOND_NS},
+        {**params, "model": model, "from": start_ns, "to": until_ns},
     )
     return tuple(EngineRequest(**row) for row in found.to_pylist())
 
@@ -217,7 +221,6 @@ def _literal(value: Value) -> str:
 
 # --- conditions ---------------------------------------------------------------------------------
 _IS_REQUEST: Final = "is_engine AND is_model_call"
-_BIN: Final = "start_ns - start_ns % $width"
 
 
 def _where(filters: Filters) -> tuple[str, dict[str, Value]]:
@@ -274,26 +277,29 @@ FROM lists ORDER BY {keys_of}
 """  # noqa: S608 - our own constants only
 
 
-def _busy(filters: Filters) -> str:
+def _busy(filters: Filters, places: Grid) -> str:
     """Nanoseconds that requests ran and waited in each stretch of time."""
     where, _ = _around(filters)
+    width = places.width_ns
     return f"""
 WITH e AS (
-    SELECT {_MODEL} AS model, start_ns, end_ns, queue_ns,
+    SELECT {_MODEL} AS model, start_ns, end_ns, queue_ns, {places.ahead} AS ahead,
            start_ns + coalesce(engine_admission_ns, 0) + coalesce(tokenize_ns, 0) AS queued_ns
     FROM spans WHERE {where}),
 parts AS (
-    SELECT model, queue_ns, start_ns, end_ns, queued_ns,
+    SELECT model, queue_ns, start_ns, end_ns, queued_ns, ahead,
            least(queued_ns + coalesce(queue_ns, 0), end_ns) AS ran_ns,
-           unnest(generate_series(greatest(start_ns, $start - $start % $width) // $width,
-                                  (least(end_ns, $end) - 1) // $width)) * $width AS bin
-    FROM e)
-SELECT model, bin,
-       sum(greatest(0, least(end_ns, bin + $width, $end) - greatest(ran_ns, bin, $start)))::BIGINT
-           AS run_ns,
-       sum(greatest(0, least(ran_ns, bin + $width, $end) - greatest(queued_ns, bin, $start)))
+           unnest(generate_series((greatest(start_ns, $start) + ahead) // {width},
+                                  (least(end_ns, $end) - 1 + ahead) // {width})) AS bin
+    FROM e),
+placed AS (
+    SELECT *, greatest(bin * {width} - ahead, $start) AS from_ns,
+           least((bin + 1) * {width} - ahead, end_ns, $end) AS to_ns
+    FROM parts)
+SELECT model, bin, sum(greatest(0, to_ns - greatest(ran_ns, from_ns)))::BIGINT AS run_ns,
+       sum(greatest(0, least(ran_ns, to_ns) - greatest(queued_ns, from_ns)))
            FILTER (queue_ns IS NOT NULL)::BIGINT AS wait_ns
-FROM parts GROUP BY model, bin ORDER BY model, bin
+FROM placed GROUP BY model, bin ORDER BY model, bin
 """  # noqa: S608 - our own constants only
 
 
@@ -327,15 +333,16 @@ def _points(
     by_bin: Mapping[tuple[str, int], Mapping[str, Any]],
     busy: Mapping[tuple[str, int], Mapping[str, Any]],
     filters: Filters,
-    bin_s: int,
+    places: Grid,
 ) -> tuple[Point, ...]:
     """Every stretch in which a request began, ran or waited."""
     found = []
-    for at in sorted({at for model, at in (*by_bin, *busy) if model == name}):
-        row, load = by_bin.get((name, at)), busy.get((name, at))
+    for number in sorted({number for model, number in (*by_bin, *busy) if model == name}):
+        row, load = by_bin.get((name, number)), busy.get((name, number))
         ran, waited = (None, None) if load is None else (load["run_ns"], load["wait_ns"])
+        at, until = places.start_ns(number), places.start_ns(number + 1)
         # the first and the last reach beyond the window
-        begin, end = max(at, filters.start_ns), min(at + bin_s * SECOND_NS, filters.end_ns)
+        begin, end = max(at, filters.start_ns), min(until, filters.end_ns)
         length = end - begin
         found.append(
             Point(

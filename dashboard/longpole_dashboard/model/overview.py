@@ -9,7 +9,8 @@ import polars as pl
 from longpole_collector.stores.base import Reader, Value
 from longpole_dashboard.model import quantiles, rolled
 from longpole_dashboard.model.cards import OUTCOMES, Card, Outcomes, cards
-from longpole_dashboard.model.clock import stretch_words
+from longpole_dashboard.model.clock import Clock, stretch_words
+from longpole_dashboard.model.grid import Grid, grid
 from longpole_dashboard.model.quantiles import P50, P99, Quantile
 from longpole_dashboard.model.window import SECOND_NS, Filters
 
@@ -53,6 +54,7 @@ class Bin:
     """Traces that start in one stretch of time: mean critical ms per stage (absent: none)."""
 
     start_ns: int
+    end_ns: int
     num_traces: int
     mean_ms: dict[str, float]
 
@@ -230,7 +232,7 @@ def bin_width_s(extent_ns: int, num_traces: int) -> int:
 
 _BINS = """
 WITH t AS (
-         SELECT trace_id, start_ns - start_ns % $width AS bin FROM traces
+         SELECT trace_id, {number} AS bin FROM traces
          WHERE {traces} AND trace_id < $below),
      n AS (SELECT bin, count(*) AS num_traces FROM t GROUP BY bin)
 SELECT bin, num_traces, stage, sum(critical_ms) / num_traces AS mean_ms
@@ -241,29 +243,36 @@ GROUP BY bin, num_traces, stage ORDER BY bin
 """
 
 
-def stage_bins(filters: Filters, width_s: int, num_traces: int, reader: Reader) -> Binned:
-    """Mean critical-path ms by stage over time.
+def stage_bins(
+    filters: Filters, width_s: int, num_traces: int, clock: Clock, reader: Reader
+) -> Binned:
+    """Mean critical-path ms by stage over time, in bins that begin at round times of the clock.
 
     Of more than ``MAX_BINNED`` traces what is counted by the minute is read: the last minutes are
     not yet. Where that is not enough a sample is drawn: ids are random, so those with the lowest.
     """
+    places = grid(clock, width_s, filters.start_ns, filters.end_ns)
     if num_traces > MAX_BINNED:
-        counted = rolled.stages(filters, width_s * SECOND_NS, num_traces, reader)
+        counted = rolled.stages(filters, places, num_traces, reader)
         if counted is not None:
-            return _counted_bins(counted)
+            return _counted_bins(counted, places)
     share = min(1.0, MAX_BINNED / num_traces) if num_traces else 1.0
     below = "g" if share == 1.0 else f"{int(share * 16**8):08x}"
-    width_ns = width_s * SECOND_NS
     bins: dict[int, Bin] = {}
-    for row in _rows(_BINS, filters, reader, width=width_ns, below=below):
-        at = bins.setdefault(row["bin"], Bin(row["bin"], row["num_traces"], {}))
-        at.mean_ms[row["stage"]] = row["mean_ms"]
+    for row in _rows(_BINS.replace("{number}", places.number), filters, reader, below=below):
+        if row["bin"] not in bins:
+            bins[row["bin"]] = _bin(row["bin"], row["num_traces"], places)
+        bins[row["bin"]].mean_ms[row["stage"]] = row["mean_ms"]
     return Binned(tuple(bins.values()), sum(b.num_traces for b in bins.values()), share < 1.0)
 
 
-def _counted_bins(rows: list[dict[str, Any]]) -> Binned:
+def _bin(number: int, num_traces: int, places: Grid) -> Bin:
+    return Bin(places.start_ns(number), places.start_ns(number + 1), num_traces, {})
+
+
+def _counted_bins(rows: list[dict[str, Any]], places: Grid) -> Binned:
     sizes = {row["bin"]: row["num"] for row in rows if row["stage"] is None}
-    bins = {at: Bin(at, num, {}) for at, num in sizes.items()}
+    bins = {at: _bin(at, num, places) for at, num in sizes.items()}
     for row in rows:
         if row["stage"] is not None:
             bins[row["bin"]].mean_ms[row["stage"]] = row["ms"] / sizes[row["bin"]]

@@ -14,6 +14,7 @@ from longpole_analytics import minutes
 from longpole_analytics.minutes import Counts
 from longpole_analytics.stats import bucket_value
 from longpole_collector.stores.base import Reader
+from longpole_dashboard.model.grid import Grid
 from longpole_dashboard.model.quantiles import Quantile
 from longpole_dashboard.model.window import Filters
 
@@ -68,39 +69,39 @@ def sliced(rows: pl.DataFrame) -> dict[tuple[Any, ...], dict[str, Counts]]:
 
 
 _STAGES: Final = """
-SELECT start_ns - start_ns % $width AS bin, stage,
+SELECT {number} AS bin, stage,
        sum(num)::BIGINT AS num, sum(critical_ns)::HUGEINT / 1e6 AS ms
 FROM ({rows}) WHERE {matches} GROUP BY ALL ORDER BY bin
 """
 
 
 def stages(
-    filters: Filters, width_ns: int, num_traces: int, reader: Reader
+    filters: Filters, places: Grid, num_traces: int, reader: Reader
 ) -> list[dict[str, Any]] | None:
-    """Sums of the critical path by stretch of the window (``bin``) and ``stage``, exactly.
+    """Sums of the critical path by number of the stretch (``bin``) and ``stage``, exactly.
 
     The row without a stage counts all workflows of the stretch. Times are in ms.
 
     Args:
         filters: the window.
-        width_ns: of a stretch.
+        places: the stretches.
         num_traces: workflows in the window.
         reader: the store.
 
     Returns:
         ``None`` where the stretches are no whole minutes, or the counts lack a part of the window.
     """
-    if width_ns % minutes.MINUTE_NS or not filters.fits_minutes(of_calls=False):
+    if not places.has_grain(minutes.MINUTE_NS) or not filters.fits_minutes(of_calls=False):
         return None
     matches, params = filters.matching("minutes")
     rows = minutes.stretch(
         filters.start_ns,
         filters.end_ns,
-        grain="minutes" if width_ns % (60 * minutes.MINUTE_NS) else None,
+        grain=None if places.has_grain(60 * minutes.MINUTE_NS) else "minutes",
         views=("stage_minutes", "stage_hours"),
     )
-    asked = _STAGES.format(rows=rows, matches=matches)
-    found: list[dict[str, Any]] = reader.sql(asked, {**params, "width": width_ns}).to_pylist()
+    asked = _STAGES.format(number=places.number, rows=rows, matches=matches)
+    found: list[dict[str, Any]] = reader.sql(asked, params).to_pylist()
     num = sum(row["num"] for row in found if row["stage"] is None)
     return found if num >= MIN_COVERED * num_traces else None
 

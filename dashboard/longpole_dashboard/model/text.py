@@ -41,14 +41,14 @@ def span_of(low_ms: float, high_ms: float) -> str:
     return f"{significant(low_ms / SECOND_MS)} to {significant(high_ms / SECOND_MS)} s"
 
 
-def count(n: int | None) -> str:
-    """A count, thousands separated; a dash if unknown."""
-    return UNKNOWN if n is None else f"{n:,}"
+def count(n: float | None) -> str:
+    """A count, thousands separated, an estimated one as a whole number; a dash if unknown."""
+    return UNKNOWN if n is None else f"{round(n):,}"
 
 
-def counted(n: int, noun: str) -> str:
+def counted(n: float, noun: str) -> str:
     """A count with its noun: ``1 call``, ``1,234 calls``."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+    return f"{round(n):,} {noun}{'' if n == 1 else 's'}"
 
 
 def percent(ratio: float | None, digits: int = 1) -> str:

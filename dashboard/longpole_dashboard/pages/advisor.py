@@ -13,6 +13,7 @@ from longpole_dashboard.model import text
 from longpole_dashboard.model.advisor import (
     AdvisorView,
     advisor,
+    each_ms,
     facts,
     matches,
     relation,
@@ -42,6 +43,8 @@ def _content(selected: Selection) -> None:
     shown = data.ask(advisor, filters)
     widgets.window_line(filters, shown.advice["num_traces"], data.bounds(), selected)
     admit(shown.scope.limits())
+    if shown.sampled is not None:
+        widgets.muted(shown.sampled)
     if not shown.advice["num_traces"]:
         widgets.note("No complete workflow here: widen the range, or drop a condition.")
         return
@@ -61,10 +64,9 @@ def _all(shown: AdvisorView) -> None:
             "Nothing to advise: no rule that can see what it needs found anything worth changing."
         )
         return
-    each_ms = found["together_ms"] / found["num_traces"]
+    saved = text.duration(each_ms(found))
     widgets.note(
-        f"All of it together saves {text.duration(each_ms)} a workflow in the mean, overlaps "
-        "counted once.",
+        f"All of it together saves {saved} a workflow in the mean, overlaps counted once.",
         "grey",
         "Holds if everything else stays equal: no load feedback, and every order seen is kept.",
     )

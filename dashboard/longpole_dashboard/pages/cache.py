@@ -10,6 +10,7 @@ from longpole_dashboard.choices import admit, write
 from longpole_dashboard.components.table import Cell, Column, Row, table
 from longpole_dashboard.model import text
 from longpole_dashboard.model.cache import NO_COUNTS, CacheView, cache, usd
+from longpole_dashboard.model.verdict_lines.cache import of_cache
 from longpole_dashboard.model.window import Bounds
 from longpole_dashboard.pages.base import Page
 from longpole_dashboard.widgets import Selection
@@ -46,10 +47,13 @@ def _content(selected: Selection) -> None:
         f"{text.counted(shown.num_calls, 'call')}"
     )
     admit(shown.scope.limits())
+    if shown.sampled is not None:
+        widgets.muted(shown.sampled)
     if not shown.num_calls and not shown.document["answer_caches"]:
         widgets.note("No model call here: widen the range, or drop a condition.")
         return
     if shown.num_known:
+        widgets.note(*of_cache(shown).parts)
         _prompts(shown)
     else:
         widgets.note(

@@ -15,6 +15,7 @@ from longpole_dashboard.model import engine, text
 from longpole_dashboard.model.clock import iso
 from longpole_dashboard.model.engine import EngineRequest, EngineView, Model, Share
 from longpole_dashboard.model.quantiles import Quantile
+from longpole_dashboard.model.verdict_lines.engine import of_engine
 from longpole_dashboard.model.window import SECOND_NS, Bounds, Filters
 from longpole_dashboard.pages.base import Page
 from longpole_dashboard.widgets import Selection
@@ -34,7 +35,7 @@ def draw(selected: Selection, held: Bounds) -> None:
 
 def _content(selected: Selection) -> None:
     filters = data.filters(selected)
-    view = data.ask(engine.engine, filters)
+    view = data.ask(engine.engine, filters, selected.clock)
     num = sum(model.num_requests for model in view.models)
     widgets.muted(
         f"{selected.clock.stretch(filters.start_ns, filters.end_ns)} · "
@@ -44,6 +45,7 @@ def _content(selected: Selection) -> None:
     if not view.models:
         widgets.note("No engine told of a request here: widen the range, or drop a condition.")
         return
+    widgets.note(*of_engine(view).parts)
     _models(view)
     _charts(view, selected)
     _clicked(view, filters, selected)
@@ -52,14 +54,14 @@ def _content(selected: Selection) -> None:
 _COLUMNS: Final = (
     Column("model"),
     Column("requests", is_number=True),
-    Column("p50 queue", is_number=True),
-    Column("p95 queue", is_number=True),
-    Column("p50 TTFT", is_number=True),
-    Column("p95 TTFT", is_number=True),
-    Column("p50 between tokens", is_number=True),
-    Column("p95 between tokens", is_number=True),
     Column("prefix hits", is_number=True),
     Column("drafts accepted", is_number=True),
+)
+_TIMES: Final = (
+    Column("model"),
+    Column("time"),
+    Column("p50", is_number=True),
+    Column("p95", is_number=True),
 )
 
 
@@ -69,7 +71,6 @@ def _models(view: EngineView) -> None:
             (
                 Cell(model.name),
                 Cell(text.count(model.num_requests)),
-                *(_quantile(q) for pair in (model.queue, model.ttft, model.itl) for q in pair),
                 _share(model.prefix, "no cache counts"),
                 _drafts(model),
             )
@@ -77,6 +78,16 @@ def _models(view: EngineView) -> None:
         for model in view.models
     ]
     table("models", _COLUMNS, rows)
+    times = [
+        Row((Cell(model.name), Cell(what), *(_quantile(q) for q in pair)))
+        for model in view.models
+        for what, pair in (
+            ("queue", model.queue),
+            ("TTFT", model.ttft),
+            ("between tokens", model.itl),
+        )
+    ]
+    table("times of models", _TIMES, times)
     notes = ["max: the largest value, where there are too few for the percentile (p95 needs 200)"]
     if view.num_left_out:
         notes.append(f"{text.counted(view.num_left_out, 'model')} with fewer requests not shown")
@@ -222,7 +233,7 @@ def _clicked(view: EngineView, filters: Filters, selected: Selection) -> None:
         widgets.muted("Click a point for the requests that began then.")
         return
     st.subheader(f"Requests of {text.markdown(of)} that began at {selected.clock.text(at_ns)}")
-    found = data.ask(engine.requests, filters, of, at_ns, view.bin_s)
+    found = data.ask(engine.requests, filters, of, at_ns, view.bin_s, selected.clock)
     if not found:
         widgets.muted("None began then: they ran or waited from before.")
         return

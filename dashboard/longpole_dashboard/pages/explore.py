@@ -17,6 +17,8 @@ from longpole_dashboard.model.explore import Brushed, Exemplar, Picked
 from longpole_dashboard.model.heatmap import ALIASES, METRICS, Heat, heatmap
 from longpole_dashboard.model.population import Population, population
 from longpole_dashboard.model.selection import spelled as spelled_match
+from longpole_dashboard.model.verdict_lines.base import Line
+from longpole_dashboard.model.verdict_lines.explore import of_selection
 from longpole_dashboard.model.window import COLUMNS, Bounds, Match
 from longpole_dashboard.pages.base import Page
 from longpole_dashboard.theme import look
@@ -24,6 +26,8 @@ from longpole_dashboard.widgets import Selection
 
 METRIC: Final = "metric"
 SPLIT: Final = "split"
+_HAS_TOP: Final = "longpole_explore_has_top"
+"""Whether the browser shows a sentence on top, which stays until there is the next one."""
 _DENSE: Final = 200
 """A selection of which a sample holds fewer is read anew, densely."""
 
@@ -31,6 +35,7 @@ _DENSE: Final = 200
 def draw(selected: Selection, held: Bounds) -> None:
     """The page; a sentence where the window is empty."""
     st.title("Explore")
+    st.session_state[_HAS_TOP] = False
     st.fragment(_content, run_every=selected.refresh_s)(selected)
 
 
@@ -58,15 +63,23 @@ def _content(selected: Selection) -> None:
     widgets.window_line(heat.filters, heat.num, data.bounds(), selected)
     box = _box(heat)
     if box is None:
-        heat_chart.draw(heat, box, selected)
         widgets.note(
             f"Only {text.counted(heat.num, 'workflow')} here: too few to tell slow ones from "
             "others. Draw a box on the map to list what is in it."
         )
+        heat_chart.draw(heat, box, selected)
         return
     asked_for = data.begin(explore.picked, heat.filters, metric, box)
+    top = st.container()
+    if not st.session_state.get(_HAS_TOP):  # as high as what comes, so that the map stays there
+        top = top.empty()
+        with top:
+            widgets.note("Comparing the selected workflows with the others.", "grey", "…")
     heat_chart.draw(heat, box, selected)
-    picked = _selection(heat, box, asked_for, selected)
+    picked, said = _selection(heat, box, asked_for, selected)
+    with top:
+        widgets.note(*said.parts)
+    st.session_state[_HAS_TOP] = True
     st.subheader("Workflows in the selection, slowest first")
     opened = _exemplars(picked.exemplars, heat, selected)
     if len(picked.exemplars) < picked.num:
@@ -114,43 +127,35 @@ def _box(heat: Heat) -> Box | None:
 # --- the selection ------------------------------------------------------------------------------
 def _selection(
     heat: Heat, box: Box, asked_for: Callable[[], Picked], selected: Selection
-) -> Picked:
-    """The line under the map, the buttons, and what the selection shares; what is in it."""
+) -> tuple[Picked, Line]:
+    """The line under the map, the buttons, and what the selection shares; what is in it, in short.
+
+    The latter stands on top of the page.
+    """
     above = st.container()
     people = data.hold(population, heat.filters, heat.metric, None)
     is_dense = people.num_inside(box) >= _DENSE
+    found = None
     if is_dense:  # enough to compare, however many there are: it is drawn while they are counted
-        _compared(people, heat, box)
+        found = _compared(people, heat, box)
     picked = asked_for()
     told = f"**{text.counted(picked.num, 'workflow')} selected** of {text.count(heat.num)}"
     with above:
         st.markdown(f"{told} · {text.markdown(_box_text(heat, box, selected))}")
         _buttons(heat, box, selected)
-    if not is_dense:
-        _compared_densely(people, heat, box, picked)
-    return picked
+    if not is_dense and not picked.is_thin:
+        if people.num_inside(box) < picked.num:  # a sample that holds few of them
+            people = data.hold(population, heat.filters, heat.metric, box)
+        found = _compared(people, heat, box)
+    return picked, of_selection(picked, found)
 
 
-def _compared_densely(people: Population, heat: Heat, box: Box, picked: Picked) -> None:
-    """What a selection shares of which a sample holds few."""
-    if picked.is_thin:
-        widgets.note(
-            f"{text.counted(picked.num, 'workflow')} in the box: under 30 say nothing in per cent. "
-            "They are listed below."
-        )
-        return
-    if people.num_inside(box) < picked.num:
-        people = data.hold(population, heat.filters, heat.metric, box)
-    _compared(people, heat, box)
-
-
-def _compared(people: Population, heat: Heat, box: Box) -> None:
-    """What a selection shares, and where it loses its time."""
+def _compared(people: Population, heat: Heat, box: Box) -> Brushed:
+    """What a selection shares, and where it loses its time; the verdict says where it does not."""
     split = _split(people)
     found = explore.brushed(people, box, split)
     if found.reason:
-        widgets.note(f"No comparison: {found.reason}.")
-        return
+        return found
     left, right = st.columns(2, gap="large")
     with left:
         st.subheader("What differs")
@@ -164,6 +169,7 @@ def _compared(people: Population, heat: Heat, box: Box) -> None:
             alt="extra milliseconds by stage, selected workflows against like ones",
         )
     _fine_print(found, people, heat, box)
+    return found
 
 
 def _fine_print(found: Brushed, people: Population, heat: Heat, box: Box) -> None:

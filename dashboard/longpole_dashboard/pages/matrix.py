@@ -9,6 +9,7 @@ from longpole_dashboard.components.table import Cell, Column, Row, table
 from longpole_dashboard.figures.matrix import pareto
 from longpole_dashboard.model import matrix, text
 from longpole_dashboard.model.matrix import Line, MatrixView
+from longpole_dashboard.model.verdict_lines.matrix import of_matrix
 from longpole_dashboard.model.window import Bounds
 from longpole_dashboard.pages.base import Page
 from longpole_dashboard.source import source
@@ -48,10 +49,13 @@ def _content(view: MatrixView) -> None:
     if not any(view.works.values()):
         widgets.note("No cell has an answer with counted tokens: nothing to compare.")
         return
+    top = st.container()
     latency = st.segmented_control(
         "latency", list(LATENCIES), format_func=LATENCIES.__getitem__, default="ttft_ms"
     )
     latency = latency or "ttft_ms"
+    with top:
+        widgets.note(*of_matrix(view, latency).parts)
     for number, panel in enumerate(view.works[latency]):
         st.subheader(
             f"{panel.input_tokens:,} tokens in, {panel.output_tokens:,} out, "

@@ -13,6 +13,7 @@ from longpole_dashboard.model import explore, objective, slo, text
 from longpole_dashboard.model.box import Box, spelled
 from longpole_dashboard.model.budgets import Budget, budgets
 from longpole_dashboard.model.cards import Tone
+from longpole_dashboard.model.clock import UTC_CLOCK, Clock
 from longpole_dashboard.model.heatmap import METRICS
 from longpole_dashboard.model.overview import (
     Binned,
@@ -58,19 +59,19 @@ class _Asked(NamedTuple):
     slowest: Callable[[], tuple[SlowTrace, ...]]
 
 
-def _ask(filters: Filters, begin: Begin) -> _Asked:
+def _ask(filters: Filters, begin: Begin, clock: Clock = UTC_CLOCK) -> _Asked:
     """Ask all there is to ask, side by side; waits for the first answer alone."""
     first = begin(overview, filters)
     promised = objective.of_findings(objective.objectives())
     others = begin(verdicts, filters, promised), begin(slowest, filters)
     shown = first()
-    bins = begin(stage_bins, filters, shown.bin_s, shown.num_traces)
+    bins = begin(stage_bins, filters, shown.bin_s, shown.num_traces, clock)
     return _Asked(shown, others[0], bins, others[1])
 
 
 def _content(selected: Selection) -> None:
     filters = data.filters(selected)
-    asked = _ask(filters, data.begin)
+    asked = _ask(filters, data.begin, selected.clock)
     shown = asked.shown
     held = data.bounds()
     widgets.window_line(shown.filters, shown.num_traces, held, selected)
@@ -116,7 +117,7 @@ def _verdicts(told: tuple[Verdict, ...], shown: Overview, selected: Selection) -
 def _stages(found: Binned, shown: Overview, selected: Selection) -> None:
     st.subheader("Where the time goes: mean ms on the critical path, by stage")
     st.plotly_chart(
-        figures.stage_area(found.bins, shown.bin_s, selected.clock),
+        figures.stage_area(found.bins, selected.clock),
         key="stages",
         config={"displayModeBar": False},
         alt="mean milliseconds on the critical path per stage over time, stacked",

@@ -9,6 +9,7 @@ from longpole_dashboard.components.document import document
 from longpole_dashboard.components.table import Cell, Column, Row, table
 from longpole_dashboard.model import reports, text
 from longpole_dashboard.model.reports import Report
+from longpole_dashboard.model.verdict_lines.reports import of_reports
 from longpole_dashboard.model.window import Bounds
 from longpole_dashboard.pages.base import Page
 from longpole_dashboard.source import source
@@ -30,11 +31,10 @@ def draw(selected: Selection, held: Bounds) -> None:
         st.code(places.command("report", str(source().files[0].name)), language="bash")
         return
     found = data.ask(reports.reports, *where)
+    widgets.note(*of_reports(found).parts)
     opened = None
     if found.reports:
         opened = table("reports", _COLUMNS, [_row(each, selected) for each in found.reports])
-    else:
-        widgets.note(found.missing)
     _make(held)
     if opened is not None:
         widgets.go("reports", report=opened)

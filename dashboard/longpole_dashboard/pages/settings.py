@@ -1,9 +1,9 @@
 """Settings and health: what is in force, how the collector does, what the data lack."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import streamlit as st
 
@@ -16,6 +16,7 @@ from longpole_dashboard.components.table import Cell, Column, Row, table
 from longpole_dashboard.model import alerts, health, text
 from longpole_dashboard.model.alerts import Alerts
 from longpole_dashboard.model.health import HealthView, Quality, SettingsView, Sink
+from longpole_dashboard.model.verdict_lines.health import Held, of_health
 from longpole_dashboard.model.window import Bounds
 from longpole_dashboard.pages.base import Page
 from longpole_dashboard.source import is_open, source
@@ -30,13 +31,19 @@ _POLICIES: Final = {
 }
 _SENT: Final = "longpole_sink_said"
 _TITLE: Final = "Settings and health"
+R = TypeVar("R")
 
 
 def draw(selected: Selection, held: Bounds) -> None:
     """All of it, in the order in which one looks for it."""
     st.title(_TITLE)
     found = data.ask(health.settings, places.folder(selected))
-    st.fragment(_health, run_every=selected.refresh_s)()
+    told = Held(
+        _if_answered(health.lacks),
+        _if_answered(health.quality) if held.num_traces <= MAX_TRACES else None,
+        bool(held.num_traces),
+    )
+    st.fragment(_health, run_every=selected.refresh_s)(told)
     _lacks(held)
     _settings(found)
     _sinks(selected)
@@ -50,9 +57,18 @@ def _without_store() -> None:
 
 
 # --- health -------------------------------------------------------------------------------------
-def _health() -> None:
-    st.subheader("Collector")
+def _if_answered(asked: Callable[..., R]) -> R | None:
+    """What the page asks for further down too, where it says what fails."""
+    try:
+        return data.ask(asked)
+    except LongpoleError:
+        return None
+
+
+def _health(told: Held | None = None) -> None:
     shown = data.ask(health.health)
+    widgets.note(*of_health(shown, told or Held()).parts)
+    st.subheader("Collector")
     if shown.missing:
         widgets.muted(shown.missing)
         return

@@ -20,6 +20,7 @@ from longpole_dashboard.model.stages import (
     slice_name,
     stages,
 )
+from longpole_dashboard.model.verdict_lines.stages import of_stages
 from longpole_dashboard.model.window import COLUMNS, Bounds, Match
 from longpole_dashboard.pages.base import Page
 from longpole_dashboard.widgets import Selection
@@ -44,6 +45,7 @@ def _content(selected: Selection) -> None:
     if shown.quantiles is None or shown.stages is None:
         widgets.note("No complete workflow here: widen the range, or drop a condition.")
         return
+    widgets.note(*of_stages(shown).parts)
     bar = st.container(horizontal=True, gap="medium")
     with bar:
         choose("Split by", shown.dimensions, "by", shown.by)

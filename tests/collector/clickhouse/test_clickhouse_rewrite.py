@@ -137,7 +137,7 @@ def test_what_is_outside_the_subset_is_refused_by_its_name(query: str, word: str
 )
 def test_a_window_is_told_as_the_tables_are_sorted(where: str, told: str | None) -> None:
     given = [5, 5][: where.count("?")]
-    made = rewrite(f"SELECT count(*) AS num FROM spans WHERE {where}", given)  # noqa: S608
+    made = rewrite(f"SELECT count(*) AS num FROM spans WHERE {where}", given)
     assert "intDiv" not in made if told is None else told in made
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 from longpole_analytics.report.base import Inputs, Part, Piece, Rows, Section, Text
 from longpole_analytics.report.commands_text import command
 from longpole_analytics.report.sections._words import count, share, usd
+from longpole_analytics.wording import sampled_text
 
 MAX_ROWS: Final = 10
 
@@ -22,10 +23,10 @@ def _show(part: Part) -> list[Piece]:
         rows = tuple(
             (
                 row["route"] or "(no route)",
-                count(row["num_calls"]),
+                count(round(row["num_calls"])),
                 usd(row["cost_usd"]),
                 usd(row["cost_per_accepted_usd"]),
-                count(row["num_unpriced"]),
+                count(round(row["num_unpriced"])),
             )
             for row in routes[:MAX_ROWS]
         )
@@ -39,17 +40,22 @@ def lines(part: Part) -> list[str]:
     hits, cost = part["hits"]["all"], part["cost"]["all"]
     found = []
     if hits is not None and hits["num_known"]:
+        known = count(round(hits["num_known"]))
         found.append(
             f"{share(hits['hit_rate_tokens'])} of the input came from a cache, in "
-            f"{share(hits['hit_rate_requests'])} of {count(hits['num_known'])} calls that say so; "
+            f"{share(hits['hit_rate_requests'])} of {known} calls that say so; "
             f"saved {usd(hits['saved_usd'])}."
         )
     elif hits is not None:
         found.append("No call says how much of its input came from a cache.")
     if cost is not None:
         unpriced = cost["num_unpriced"]
-        more = f", {count(unpriced)} calls have no price" if unpriced else ""
-        found.append(f"All {count(cost['num_calls'])} calls cost {usd(cost['cost_usd'])}{more}.")
+        more = f", {count(round(unpriced))} calls have no price" if unpriced else ""
+        found.append(
+            f"All {count(round(cost['num_calls']))} calls cost {usd(cost['cost_usd'])}{more}."
+        )
+    if "sampling" in part:
+        found.append(f"{sampled_text(part['sampling'], 'calls')}.")
     return found
 
 
@@ -59,8 +65,8 @@ def _writes(part: Part) -> Rows:
         (
             row["route"] or "(no route)",
             row["prompt_version"] or "-",
-            count(row["num_writes"]),
-            count(row["num_wasted"]),
+            count(round(row["num_writes"])),
+            count(round(row["num_wasted"])),
             share(row["wasted_share"]),
             usd(row["wasted_usd"]),
         )
@@ -89,7 +95,7 @@ def _wasted(part: Part) -> Rows:
     rows = tuple(
         (
             row["waste"].replace("_", " "),
-            count(row["num_calls"]),
+            count(round(row["num_calls"])),
             usd(row["cost_usd"]),
             share(row["share_of_cost"]),
         )

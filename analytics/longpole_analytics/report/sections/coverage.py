@@ -11,6 +11,7 @@ from longpole_analytics.report.base import Inputs, Part, Piece, Rows, Section, T
 from longpole_analytics.report.commands_text import top_command
 from longpole_analytics.report.sections._words import count, share
 from longpole_analytics.top import document
+from longpole_analytics.weighted import sums_of, totals
 
 MAX_SERVICES: Final = 12
 NEEDED: Final = {
@@ -45,9 +46,10 @@ def _services(calls: pl.DataFrame) -> list[dict[str, Any]]:
     names = [name for name in NEEDED if name in calls.columns]
     if "service" not in calls.columns or not calls.height:
         return []
+    sums = sums_of(calls)
     found = (
         calls.group_by("service")
-        .agg(pl.len().alias("n"), pl.col(names).is_null().mean())
+        .agg(pl.len().alias("n"), *(sums.mean(pl.col(n).is_null()).alias(n) for n in names))
         .sort(["n", "service"], descending=[True, False], nulls_last=True)
         .head(MAX_SERVICES)
     )
@@ -64,8 +66,9 @@ def _services(calls: pl.DataFrame) -> list[dict[str, Any]]:
 def _opaque(requests: pl.DataFrame) -> float | None:
     """The part of the time to first content that no engine span explains; ``None`` of none."""
     names = [f"{stage.value}_ms" for stage in TTFT_STAGES]
-    whole = sum(float(requests[name].fill_null(0.0).sum()) for name in names)
-    opaque = float(requests[f"{Stage.TTFT_OPAQUE.value}_ms"].fill_null(0.0).sum())
+    times = totals(requests, *(pl.col(name).fill_null(0.0) for name in names))
+    whole = sum(times)
+    opaque = times[names.index(f"{Stage.TTFT_OPAQUE.value}_ms")]
     return opaque / whole if whole > 0 else None
 
 

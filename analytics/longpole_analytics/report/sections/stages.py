@@ -10,6 +10,7 @@ from longpole_analytics.report.base import Bar, Bars, Inputs, Part, Piece, Secti
 from longpole_analytics.report.commands_text import query_command
 from longpole_analytics.report.sections._words import count
 from longpole_analytics.top import Slow
+from longpole_analytics.weighted import is_sampled, sums_of
 
 MAX_ROUTES: Final = 6
 _STAGES: Final = tuple(f"{stage.value}_ms" for stage in Stage)
@@ -48,22 +49,31 @@ def split(
     """Mean milliseconds of each stage on the critical path, by route and whether slow.
 
     Slow is above the objective, or above the quantile of all requests of the route, its element of
-    nearest rank. Requests whose stages are not known do not count.
+    nearest rank. Requests whose stages are not known do not count. Quantile and means are weighed;
+    ``n`` counts the requests looked at.
     """
     if "route" not in requests.columns:
         requests = requests.with_columns(pl.lit(None, pl.String).alias("route"))
     known = requests.filter(
         pl.col(metric).is_finite(), pl.any_horizontal(pl.col(_STAGES).is_not_null())
     )
+    sums = sums_of(known)
     if slow.objective_ms is None:
         # 0.07 * 100 is 7.000000000000001: a rank must not depend on that
         place = (pl.len() * slow.quantile).round(9).ceil().clip(1, pl.len()).cast(pl.Int64) - 1
-        limits = known.group_by("route").agg(limit=pl.col(metric).sort().get(place))
+        limit = pl.col(metric).sort().get(place)
+        if sums.weight is not None:  # rounding of sums of weights must not move a rank either
+            upto = sums.weight.sort_by(metric).cum_sum()
+            is_reached = upto >= slow.quantile * sums.weight.sum() * (1 - 1e-12)
+            limit = pl.col(metric).sort().filter(is_reached).first()
+        limits = known.group_by("route").agg(limit=limit)
         marked = known.join(limits, on="route", nulls_equal=True, maintain_order="left")
     else:
         marked = known.with_columns(limit=pl.lit(slow.objective_ms))
     found = marked.group_by("route", is_slow=pl.col(metric) > pl.col("limit")).agg(
-        pl.len().alias("n"), pl.col(metric).mean().alias("mean_ms"), pl.col(_STAGES).mean()
+        pl.len().alias("n"),
+        sums.mean(pl.col(metric)).alias("mean_ms"),
+        *(sums.mean(pl.col(name)).alias(name) for name in _STAGES),
     )
     return {
         (row["route"], row["is_slow"]): {
@@ -99,8 +109,8 @@ def _show(part: Part) -> list[Piece]:
 
 
 def _command(inputs: Inputs) -> str:
-    """One statement that gives the means of the window, for requests of any condition."""
-    if inputs.metric != "e2e_ms" or inputs.where:
+    """One statement that gives the means of the window; none where requests were sampled."""
+    if inputs.metric != "e2e_ms" or inputs.where or is_sampled(inputs.requests):
         return ""
     since, until = inputs.window.since_ns, inputs.window.until_ns
     limit = f"quantile_disc(wall_ms, {inputs.slow.quantile:g}) OVER (PARTITION BY route)"

@@ -24,7 +24,9 @@ from longpole_collector.stores.clickhouse.schema import LEAN, NOT_LEAN, STRETCH_
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of what is refused here
 _STATEMENTS = (exp.Select, exp.SetOperation)
-_SIGNS = {exp.GTE: exp.GTE, exp.GT: exp.GTE, exp.LTE: exp.LTE, exp.LT: exp.LTE}
+_SIGNS: Mapping[type[exp.Expr], type[exp.Binary]] = {
+    exp.GTE: exp.GTE, exp.GT: exp.GTE, exp.LTE: exp.LTE, exp.LT: exp.LTE,
+}  # fmt: skip
 """Comparisons, and what follows from them for the stretches that two starts lie in."""
 
 

@@ -60,8 +60,7 @@ _ENGINE: Final = re.compile(r"\{engine:([^}]*)\}")
 _TTL: Final = re.compile(r"\{ttl:(\w+)\}\n")
 _COLUMN: Final = re.compile(r"^    ([a-z]\w*) ((?:.|\n {8})+?)(?:,$|$(?=\n\)))", re.MULTILINE)
 _SETTINGS: Final = (
-    "index_granularity = 8192, non_replicated_deduplication_window = 100, ttl_only_drop_parts = 1, "
-    "min_bytes_for_wide_part = 134217728"  # a block that comes in is one file: a quarter less work
+    "index_granularity = 8192, non_replicated_deduplication_window = 100, ttl_only_drop_parts = 1"
 )
 
 

@@ -17,7 +17,7 @@ from longpole_dashboard.lab.recipe import (
 _UNCACHED: Final = {"is_prefix_cached": False}
 _TINY_STEPS: Final = {"max_step_tokens": 8}
 _PROMPTS: Final = Side(App(instructions=200, answer=6), Load(num=50), replicas=Replicas(_UNCACHED))
-_SEATS: Final = Side(App(answer=8), Load(num=60), replicas=Replicas({"max_num_seqs": 2}))
+_SEATS: Final = Side(load=Load(num=60), replicas=Replicas({"max_num_seqs": 2}))
 _HOSTED: Final = _SEATS.but(is_hosted=True)
 _MANY: Final = Side(
     App(answer=4),
@@ -41,8 +41,7 @@ _ROOM: Final = Side(
     replicas=Replicas(_UNCACHED),
 )
 _VISITS: Final = Side(
-    App(answer=8),
-    Load(num=50, turns=20, think_s=0.03, pause_every=5, pause_s=0.9),
+    load=Load(num=50, turns=20, think_s=0.03, pause_every=5, pause_s=0.9),
 )
 _HITS: Final = Side(
     App(instructions=160, question=120, question_spread=0.9, answer=4, fresh=0.45),

@@ -18,7 +18,7 @@ PREFIX_LIFE_S: Final = 1.2
 """What the lab's provider says of its cache."""
 _NAME: Final = "high_ttft_prefill"
 _BASE: Final = Side(App(instructions=400, answer=6), Load(num=50))
-_EDITED: Final = Side(App(instructions=400, answer=6), Load(num=75))
+_EDITED: Final = Side(App(instructions=400, answer=6))
 _SESSIONS: Final = Side(
     App(instructions=400, answer=6, prefix=Prefix.OWN),
     Load(turns=4, think_s=0.25, num=60),

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from longpole_dashboard.lab.recipe import App, Load, Recipe, Side, Truth
+from longpole_dashboard.lab.recipe import App, Recipe, Side, Truth
 from longpole_engine.load.proxy import Fault
 
-_BASE: Final = Side(App(retrieval_s=0.05, answer=6), Load(of_capacity=0.4))
+_BASE: Final = Side(App(retrieval_s=0.05, answer=6))
 
 RECIPES: Final = (
     Recipe(

@@ -2,11 +2,9 @@
 
 from typing import Final
 
-from longpole_dashboard.lab.recipe import App, Load, Recipe, Side, Truth
+from longpole_dashboard.lab.recipe import App, Recipe, Side, Truth
 
-_BASE: Final = Side(
-    App(retrieval_s=0.08, tools_s=(0.12, 0.12, 0.12), answer=6), Load(of_capacity=0.4)
-)
+_BASE: Final = Side(App(retrieval_s=0.08, tools_s=(0.12, 0.12, 0.12), answer=6))
 
 RECIPES: Final = (
     Recipe(

@@ -1,0 +1,1 @@
+"""The sentence on top of each page, a page a module."""
