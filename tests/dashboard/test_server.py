@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import platform
 import re
 import signal
 import ssl
@@ -211,3 +212,38 @@ async def test_the_websocket_is_refused_before_a_login(guarded: tuple[Child, int
             f"wss://127.0.0.1:{port}/_stcore/stream", ssl=unchecked, subprotocols=["streamlit"]
         )
     assert caught.value.response.status_code == 403
+
+
+_THREADS = """
+import ctypes
+import sys
+from threading import Barrier, Thread
+
+from longpole_dashboard.server import share_heaps
+
+if sys.argv[1] == "shared":
+    share_heaps()
+together = Barrier(12)
+
+def session():
+    kept = [bytearray(50_000) for _ in range(20)]
+    together.wait()
+
+threads = [Thread(target=session) for _ in range(12)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+ctypes.CDLL(None).malloc_stats()
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others have no heaps of threads")
+def test_threads_share_their_heaps() -> None:
+    def num_heaps(how: str) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", _THREADS, how], capture_output=True, text=True, check=True
+        )
+        return done.stderr.count("Arena ")
+
+    assert num_heaps("shared") < num_heaps("own")
