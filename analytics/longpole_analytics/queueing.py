@@ -365,7 +365,7 @@ def queueing(
             starts.tolist(), times["queue"].to_list(), service.tolist(), servers, rules, weight
         ),
         load_curve(frame["in_flight"].to_list(), times["queue"].to_list(), rules, weight),
-        load_curve(frame["in_flight"].to_list(), frame["tpot_ms"].to_list(), rules, weight),
+        load_curve(frame["mean_in_flight"].to_list(), frame["tpot_ms"].to_list(), rules, weight),
         capacity,
     )
 

@@ -56,7 +56,9 @@ TIMES: Final = (
 )
 """``tool_total_ms`` is what all tools took together, side by side or not."""
 OUTCOME_TIMES: Final = ("time_to_useful_ms", "time_to_accepted_ms")
-OTHER_NUMBERS: Final = ("in_flight", "tokens_per_chunk", "weight")
+OTHER_NUMBERS: Final = ("in_flight", "mean_in_flight", "tokens_per_chunk", "weight")
+"""``in_flight`` is what ran when a request began, which it waits for; ``mean_in_flight`` what ran
+while it did, with which it shares the engine."""
 FACTS: Final = (
     "num_steps",
     "num_drafted_tokens",
@@ -137,7 +139,8 @@ def dimension_names(frame: pl.DataFrame) -> list[str]:
 def from_flat(frame: pl.DataFrame) -> pl.DataFrame:
     """The requests of a flat table whose columns have the names above, or their aliases.
 
-    TPOT is computed from the later decode where it is missing. Not a number counts as unknown.
+    TPOT is computed from the later decode where it is missing, what ran meanwhile is taken for what
+    ran at the start. Not a number counts as unknown.
 
     Raises:
         BadInput: a column holds what cannot be read as its kind.
@@ -165,7 +168,9 @@ def from_flat(frame: pl.DataFrame) -> pl.DataFrame:
         first = str(error).splitlines()[0]
         raise BadInput(f"a table of requests cannot be read: {first}") from error
     numbers = [name for name, kind in _TYPES.items() if kind == pl.Float64()]
-    return typed.with_columns(pl.col(numbers).fill_nan(None)).with_columns(_tpot(), _model())
+    return typed.with_columns(pl.col(numbers).fill_nan(None)).with_columns(
+        _tpot(), _model(), pl.coalesce("mean_in_flight", "in_flight").alias("mean_in_flight")
+    )
 
 
 def from_views(traces: pl.DataFrame, stages: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
@@ -218,31 +223,51 @@ def _model() -> pl.Expr:
 
 
 def _with_in_flight(calls: pl.DataFrame) -> pl.DataFrame:
-    """Each call with the number of calls to the same provider and model that ran at its start.
+    """Each call with the number of calls to the same provider and model, itself included.
 
-    Itself included. Of others each counts by its weight, so that those dropped are in it, too.
+    ``in_flight`` are those that ran at its start, ``mean_in_flight`` the mean over its time. Of
+    others each counts by its weight, so that those dropped are in it, too.
     """
     weight = sums_of(calls).weight
     if weight is None:
         return _running(calls, pl.lit(1))
-    return _running(calls, weight).with_columns(in_flight=pl.col("in_flight") - weight + 1)
+    itself = 1 - weight
+    return _running(calls, weight).with_columns(
+        pl.col("in_flight") + itself, pl.col("mean_in_flight") + itself
+    )
 
 
 def _running(calls: pl.DataFrame, num: pl.Expr) -> pl.DataFrame:
-    """Each call with the sum over those that ran at its start."""
+    """Each call with the sums over those that ran, at its start and over its time."""
     keys = ["provider", "request_model"]
     numbered = calls.with_row_index("row")
-    starts = numbered.select(*keys, "row", at_ns="start_ns", step=num)
-    ends = numbered.select(*keys, row=pl.lit(None, pl.UInt32), at_ns="end_ns", step=-num)
-    running = (
+    took_ns = pl.col("end_ns") - pl.col("start_ns")
+    # At one moment those that ran end before others start, and those without length end last.
+    turn = pl.when(took_ns > 0).then(0).otherwise(2)
+    starts = numbered.select(*keys, "row", at_ns="start_ns", step=num, turn=1)
+    ends = numbered.select(*keys, "row", at_ns="end_ns", step=-num, turn=turn)
+    events = (
         pl.concat([ends, starts])
         .drop_nulls("at_ns")
-        .sort("at_ns", "step", "row", maintain_order=True)
-        .with_columns(in_flight=pl.col("step").cum_sum().over(keys).cast(pl.Float64))
-        .drop_nulls("row")
-        .select("row", "in_flight")
+        .sort("at_ns", "turn", "row", maintain_order=True)
+        .with_columns(running=pl.col("step").cum_sum().over(keys).cast(pl.Float64))
+        .with_columns(  # the sum over time, request-nanoseconds since the first event
+            area=(pl.col("running").shift() * pl.col("at_ns").diff())
+            .fill_null(0)
+            .cum_sum()
+            .over(keys)
+        )
     )
-    return numbered.join(running, on="row", how="left").drop("row")
+    is_start = pl.col("turn") == 1
+    began = events.filter(is_start).select("row", in_flight="running", began="area")
+    ended = events.filter(~is_start).select("row", ended="area")
+    mean = pl.when(took_ns > 0).then((pl.col("ended") - pl.col("began")) / took_ns)
+    return (
+        numbered.join(began, on="row", how="left")
+        .join(ended, on="row", how="left")
+        .with_columns(mean_in_flight=mean)
+        .drop("row", "began", "ended")
+    )
 
 
 _OF_CALLS: Final = " of calls"
@@ -254,6 +279,7 @@ _SLOWEST: Final = (
     "stall_ms",
     "chunk_gap_max_ms",
     "in_flight",
+    "mean_in_flight",
     "num_attempts",
 )
 _COUNTED: Final = (*_SUMMED, *_SLOWEST, "tokens_per_chunk", "num_turns", "is_error")

@@ -312,10 +312,14 @@ def _build() -> "TracerProvider":
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
 
+    from longpole.ids import Ids
+
     service = settings.current().service
     host = Resource({keys.HOST_NAME: platform.node()})  # tells whose clock the spans show
     named = Resource.create({keys.SERVICE_NAME: service} if service else {})
-    provider = TracerProvider(resource=host.merge(named), shutdown_on_exit=False)
+    provider = TracerProvider(
+        resource=host.merge(named), id_generator=Ids(), shutdown_on_exit=False
+    )
     _own_processor = _processor()
     provider.add_span_processor(_own_processor)
     return provider

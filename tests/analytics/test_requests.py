@@ -1,7 +1,10 @@
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longpole.errors import BadInput
 from longpole.vocab import Stage
@@ -118,6 +121,35 @@ def test_calls_in_flight_are_counted_at_the_start_and_per_model() -> None:
         ),
     )
     assert found["in_flight"].to_list() == [1.0, 2.0, 1.0, 1.0]
+    assert found["mean_in_flight"].to_list() == [1.6, 2.0, 1.0, 1.0]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 40), st.integers(0, 20), st.sampled_from([1.0, 2.5, 20.0])),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_what_runs_meanwhile_is_counted_by_weight_at_every_moment(spans: Any) -> None:
+    names = [str(i) for i in range(len(spans))]
+    rows = [
+        {"trace_id": name, "start_ns": start, "end_ns": start + took, "weight": weight}
+        for name, (start, took, weight) in zip(names, spans, strict=True)
+    ]
+    found = from_views(
+        traces(*names), stage_rows(*((name, "other", 1.0) for name in names)), calls(*rows)
+    )
+    told = {row["trace_id"]: row for row in found.iter_rows(named=True)}
+    for i, (start, took, _) in enumerate(spans):
+        row = told[names[i]]
+        assert row["in_flight"] >= 1
+        moments = [
+            1 + sum(w for k, (s, t, w) in enumerate(spans) if k != i and s <= at < s + t)
+            for at in range(start, start + took)
+        ]
+        expected = sum(moments) / took if took else row["in_flight"]
+        assert row["mean_in_flight"] == pytest.approx(expected)
 
 
 def test_a_workflow_keeps_what_it_states_itself_with_or_without_calls() -> None:

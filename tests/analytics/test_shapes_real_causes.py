@@ -9,7 +9,7 @@ from longpole_analytics.shapes import shapes_of
 from longpole_analytics.shapes._fits import theil_sen
 
 N = 120
-STAGES = ("queue_ms", "network_ms", "prefill_ms", "later_decode_ms", "tool_ms")
+STAGES = ("retry_ms", "queue_ms", "network_ms", "prefill_ms", "later_decode_ms", "tool_ms")
 
 
 def side(seed, n=N, **columns):
@@ -23,10 +23,11 @@ def side(seed, n=N, **columns):
         "prefill_ms": random.gamma(40.0, 1.0, n),
         "later_decode_ms": random.gamma(40.0, 0.5, n),
         "tool_ms": np.zeros(n),
+        "retry_ms": np.zeros(n),
         "in_flight": random.integers(1, 3, n).astype(float),
     }
     table = {**usual, **columns}
-    table["ttft_ms"] = table["queue_ms"] + table["network_ms"] + table["prefill_ms"]
+    table["ttft_ms"] = sum(table[name] for name in STAGES[:4])
     table["e2e_ms"] = sum(table[name] for name in STAGES)
     return from_flat(pl.DataFrame(table))
 
@@ -66,6 +67,28 @@ def test_decoding_that_slows_with_more_load_is_the_batch_and_no_queue() -> None:
     )
     assert found.name == "load_saturation"
     assert found.sub_cause.startswith("batch policy")
+
+
+def test_even_load_that_grew_by_itself_is_why_all_decode_slower() -> None:
+    """Eight at a time, always: no request of either window met more than the others."""
+    pace = 2.0 * random().lognormal(0, 0.1, N)
+    found = shape(in_flight=np.full(N, 8.0), later_decode_ms=40.0 * pace)
+    assert (found.name, found.sub_cause.split(":")[0]) == ("load_saturation", "batch policy")
+
+
+def test_more_in_flight_because_each_takes_longer_is_no_load() -> None:
+    """Little's law: slower decoding alone makes three times the time, and at most so many more."""
+    pace = 8.0 * random().lognormal(0, 0.1, N)
+    found = shape(in_flight=random().integers(2, 7, N).astype(float), later_decode_ms=40.0 * pace)
+    assert found.name == "high_tpot"
+
+
+def test_a_wait_for_retries_is_not_one_that_nothing_explains() -> None:
+    """One attempt in eleven fails: the first token is late by what was tried before."""
+    retried = np.arange(N) % 11 == 0
+    found = shape(retry_ms=retried * random().gamma(40.0, 10.0, N))
+    assert found.name == "bad_tail"
+    assert found.sub_cause.startswith("retry storm")
 
 
 def test_an_engine_that_tells_only_preemptions_that_were_is_understood() -> None:

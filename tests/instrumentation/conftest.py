@@ -70,13 +70,18 @@ def server(_server: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test starts with default settings and clean counters, and leaves no hidden failure."""
+    """Each test starts with default settings and clean counters.
+
+    Its spans go nowhere else: an exporter would try to reach a collector ever after, in a thread
+    that draws from ``random`` while other tests do.
+    """
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SERVICE_NAME", "OTEL_SDK_DISABLED"):
         monkeypatch.delenv(name, raising=False)
     settings.put(settings.defaults())
     health.reset()
     record._no_usage.clear()
-    yield
+    with capture_spans():
+        yield
     settings.put(None)
 
 

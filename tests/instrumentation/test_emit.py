@@ -70,6 +70,23 @@ def test_spans_arrive_without_any_set_up(collector: Collector) -> None:
     assert scope.name == "longpole"
 
 
+def test_runs_with_the_same_seed_have_ids_of_their_own(collector: Collector) -> None:
+    code = """
+        import random
+        random.seed(7)
+        import longpole
+        with longpole.workflow("answer"), longpole.tool("search"):
+            pass
+        assert longpole.flush(10)
+        """
+    for _ in range(2):
+        done = run(code, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+        assert (done.returncode, done.stderr) == (0, "")
+    ids = [span.span_id for span in collector.spans()]
+    assert len(set(ids)) == len(ids) == 4
+    assert len({span.trace_id for span in collector.spans()}) == 2
+
+
 def test_init_sets_service_and_headers_and_makes_the_provider_the_applications(
     collector: Collector,
 ) -> None:

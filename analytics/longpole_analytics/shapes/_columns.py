@@ -41,6 +41,7 @@ USED: Final = (
     "num_turns",
     "num_attempts",
     "in_flight",
+    "mean_in_flight",
     "tokens_per_chunk",
     "weight",
     "is_cold",
@@ -145,7 +146,8 @@ def derived(columns: Columns) -> Columns:
         cold = found["cold_start_ms"]
         found["is_cold"] = np.where(np.isfinite(cold), cold > 0, np.nan)
     if not np.isfinite(found["in_flight"]).any():
-        found["in_flight"] = _in_flight(found["start_ns"], found["e2e_ms"])
+        running = _in_flight(found["start_ns"], found["e2e_ms"])
+        found["in_flight"] = found["mean_in_flight"] = running
     tokens = np.where(found["output_tokens"] > 1, found["output_tokens"] - 1, np.nan)
     found["steps"] = tokens
     drafted = np.where(found["num_drafted_tokens"] > 0, found["num_drafted_tokens"], np.nan)

@@ -53,10 +53,12 @@ def _queue_share(m: Measures) -> Pattern | None:
 
 
 def _batch(m: Measures) -> Pattern | None:
-    found = correlation(m.current["in_flight"], m.current[TPOT])
+    found = correlation(m.current["mean_in_flight"], m.current[TPOT])
     if found is None or found.rho < m.rules.contention_rho or found.low <= 0:
         return None
-    row = Evidence("rank_correlation_in_flight_tpot_ms", None, found.rho, None, None, None, found.n)
+    row = Evidence(
+        "rank_correlation_mean_in_flight_tpot_ms", None, found.rho, None, None, None, found.n
+    )
     return "time per token rises with the batch", row
 
 

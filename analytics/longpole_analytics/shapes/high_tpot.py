@@ -39,7 +39,7 @@ def _cause(m: Measures) -> str:
     stalled = m.current["stall_ms"] / np.where(decode > 0, decode, np.nan)
     if m.is_known("stall_ms") and mean(stalled) >= m.rules.stall_share:
         return "stalls"
-    with_load = correlation(m.current["in_flight"], m.current[TPOT])
+    with_load = correlation(m.current["mean_in_flight"], m.current[TPOT])
     if with_load is not None and with_load.rho >= m.rules.contention_rho and with_load.low > 0:
         return "contention"
     return "slower decoding"

@@ -52,9 +52,11 @@ def _call(m: Measures) -> Finding | None:
     if m.ratio(TTFT) < m.rules.normal_ratio:
         return None
     excess = m.excess("ttft_ms")
-    queue, admission, network = (m.change(f"{s}_ms") for s in ("queue", "admission", "network"))
-    if excess > 0 and network >= m.rules.queue_share * excess:
-        return None
+    queue, admission, network, retry = (
+        m.change(f"{stage}_ms") for stage in ("queue", "admission", "network", "retry")
+    )
+    if excess > 0 and max(network, retry) >= m.rules.queue_share * excess:
+        return None  # the way's or the retries', which have shapes of their own
     tests = [fired, *m.test(TPOT)]
     if excess > 0 and queue + admission >= m.rules.queue_share * excess:
         where = "queue" if queue >= admission else "admission on the client's side"

@@ -7,6 +7,9 @@ usual load, a sub-cause of slow decoding.
 import math
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from longpole_analytics.shapes._columns import mean
 from longpole_analytics.shapes._fits import Correlation, correlation
 from longpole_analytics.shapes._measures import QUANTILES, TPOT, Measures
 from longpole_analytics.shapes.base import Evidence, Finding, Rule
@@ -50,15 +53,36 @@ def _link(m: Measures, metric: str) -> _Link | None:
     load_is_up = m.is_up("in_flight", 0.5)
     if not _rose(m, metric) or (metric == TPOT and not load_is_up):
         return None
-    now = correlation(m.current["in_flight"], m.current[metric])
+    load = _load(metric)
+    sides = (m.base, m.current) if metric == TPOT and _is_driven(m) else (m.current,)
+    now = correlation(*(np.concatenate([side[name] for side in sides]) for name in (load, metric)))
     if now is None or now.rho < m.rules.load_rho or now.low <= 0:
         return None
-    before = correlation(m.base["in_flight"], m.base[metric])
+    before = correlation(m.base[load], m.base[metric])
     growth = now.slope / before.slope if before is not None and before.slope > 0 else math.inf
     # With more load than before, decoding that was steep already is saturation all the same.
     if growth <= m.rules.load_slope_growth and metric != TPOT:
         return None
     return _Link(metric, now, growth)
+
+
+def _load(metric: str) -> str:
+    """It waits for what runs when it comes, and shares its steps with what runs meanwhile."""
+    return "mean_in_flight" if metric == TPOT else "in_flight"
+
+
+def _is_driven(m: Measures) -> bool:
+    """More runs at once than slower answers alone would make.
+
+    By Little's law what is in flight grows with the time that each takes; itself included, by less.
+    Where it grew by more, others come or they come together, and the load may be as even now as it
+    was before: then it is seen over both windows that time per token goes with it.
+    """
+    time = "model_ms" if m.is_known("model_ms") else "e2e_ms"
+    load, took = (
+        mean(m.current[x]) / (mean(m.base[x]) or math.inf) for x in ("mean_in_flight", time)
+    )
+    return load >= m.rules.min_ratio * took > 0
 
 
 def _parts(m: Measures, linked: set[str]) -> tuple[float, float]:
@@ -85,10 +109,10 @@ def _parts(m: Measures, linked: set[str]) -> tuple[float, float]:
 def _evidence(link: _Link) -> tuple[Evidence, Evidence]:
     growth = link.growth if math.isfinite(link.growth) else None
     before = link.now.slope / growth if growth else None
-    name, now = link.metric, link.now
+    name, now = f"{_load(link.metric)}_{link.metric}", link.now
     return (
-        Evidence(f"rank_correlation_in_flight_{name}", None, now.rho, None, None, None, now.n),
-        Evidence(f"slope_in_flight_{name}", None, now.slope, before, growth, None, now.n),
+        Evidence(f"rank_correlation_{name}", None, now.rho, None, None, None, now.n),
+        Evidence(f"slope_{name}", None, now.slope, before, growth, None, now.n),
     )
 
 
