@@ -1,7 +1,9 @@
 """Coverage: the share of slow or failed requests whose time has a place, and why the rest has none.
 
 A request is placed when it has a stage (one that lost time, and is not the opaque part of the
-time to the first token), a slice (a cause that it is in) and a versioned route.
+time to the first token), a slice (a cause that it is in) and a versioned route. Where traces were
+sampled each counts as often as it stands for, and the sums are told as parts of those that are
+there.
 """
 
 from collections.abc import Sequence
@@ -15,6 +17,8 @@ from longpole.vocab import Stage
 from longpole_analytics.attribution import Attribution
 from longpole_analytics.cohort import Cohort, Mask
 from longpole_analytics.excess import Account
+from longpole_analytics.stats import Share, share, wilson
+from longpole_analytics.weighted import num_of, weights_of
 
 FAILED: Final = "failed"
 OPAQUE: Final = "stage: the time to the first token is opaque, no engine spans"
@@ -33,23 +37,68 @@ class Reason(NamedTuple):
     num_traces: int
 
 
+class Placed(NamedTuple):
+    """What the slow or failed requests stand for: those with a stage and so on, and in sum.
+
+    ``squares`` is the sum of the squares of their weights.
+    """
+
+    stage: float
+    slice: float
+    route: float
+    all: float
+    whole: float
+    squares: float
+
+
 @dataclass(frozen=True)
 class Coverage:
     """Of the slow or failed requests, how many have a stage, a slice, a versioned route; and all.
 
-    ``reasons`` say why the others have not, the most frequent first.
+    ``num_traces`` and ``reasons`` count those that are there; the latter say why some are not
+    placed, the most frequent first. The other numbers are parts of ``num_traces``, as large as
+    those of all requests that came.
     """
 
     num_traces: int
-    num_stage: int
-    num_slice: int
-    num_route: int
-    num_all: int
+    placed: Placed
     reasons: tuple[Reason, ...]
 
-    def share(self, num: int) -> float | None:
+    @property
+    def num_stage(self) -> float:
+        """With a stage."""
+        return self._part(self.placed.stage)
+
+    @property
+    def num_slice(self) -> float:
+        """With a slice."""
+        return self._part(self.placed.slice)
+
+    @property
+    def num_route(self) -> float:
+        """With a versioned route."""
+        return self._part(self.placed.route)
+
+    @property
+    def num_all(self) -> float:
+        """With all three."""
+        return self._part(self.placed.all)
+
+    def share(self, num: float) -> float | None:
         """The part that so many are; ``None`` if there was nothing to place."""
         return num / self.num_traces if self.num_traces else None
+
+    def told(self, num: float) -> Share:
+        """The same with its interval, that of as many equal requests as tell as much (Kish)."""
+        value = self.share(num)
+        if value is None:
+            return share(0, 0)
+        ends = wilson(value, self.placed.whole**2 / self.placed.squares)
+        return Share(round(num), self.num_traces, value, *ends)
+
+    def _part(self, weight: float) -> float:
+        whole = self.placed.whole
+        return weight if whole == self.num_traces else weight / whole * self.num_traces
 
 
 def together(parts: Sequence[Coverage]) -> Coverage:
@@ -58,14 +107,8 @@ def together(parts: Sequence[Coverage]) -> Coverage:
     for part in parts:
         for reason, num in part.reasons:
             reasons[reason] = reasons.get(reason, 0) + num
-    return Coverage(
-        sum(part.num_traces for part in parts),
-        sum(part.num_stage for part in parts),
-        sum(part.num_slice for part in parts),
-        sum(part.num_route for part in parts),
-        sum(part.num_all for part in parts),
-        _ranked(reasons),
-    )
+    placed = (sum(part.placed[at] for part in parts) for at in range(len(Placed._fields)))
+    return Coverage(sum(part.num_traces for part in parts), Placed(*placed), _ranked(reasons))
 
 
 def coverage(
@@ -97,17 +140,16 @@ def coverage(
             (chosen & ~in_slice & found.is_slow).sum()
         ),
     }
-    num_unknown = int(_failed(requests).sum()) - int(failed.sum())
-    reasons[NO_METRIC] = num_unknown
+    is_unknown = _failed(requests) & ~_known_metric(requests, found.metric)
+    reasons[NO_METRIC] = int(is_unknown.sum())
     versioned = has_route & has_version
-    return Coverage(
-        int(chosen.sum()) + num_unknown,
-        int((chosen & stage).sum()),
-        int((chosen & in_slice).sum()),
-        int((chosen & versioned).sum()),
-        int((chosen & stage & in_slice & versioned).sum()),
-        _ranked(reasons),
-    )
+    weight = np.ones(len(chosen)) if found.weight is None else found.weight
+    parts = (stage, in_slice, versioned, stage & in_slice & versioned)
+    placed = (num_of(weight[chosen & part]) for part in parts)
+    unknown = weights_of(requests.filter(pl.Series(is_unknown)))
+    every = np.concatenate([weight[chosen], unknown])
+    sums = Placed(*(*placed, num_of(every), float((every**2).sum())))
+    return Coverage(len(every), sums, _ranked(reasons))
 
 
 def _stages(found: Cohort, above: Account) -> tuple[Mask, dict[str, Mask]]:
@@ -139,6 +181,10 @@ def _failed(requests: pl.DataFrame) -> Mask:
     if "outcome" in requests.columns:
         failed = failed | requests["outcome"].eq(FAILED).fill_null(False)
     return failed.to_numpy()
+
+
+def _known_metric(requests: pl.DataFrame, metric: str) -> Mask:
+    return requests[metric].is_finite().fill_null(False).to_numpy()
 
 
 def _known(requests: pl.DataFrame, name: str) -> Mask:

@@ -43,10 +43,14 @@ from longpole_collector.writer import Writer
 WAL_FOLDER: Final = "wal"
 OUTBOX_FOLDER: Final = "outbox"
 """The log where the store is far away: nobody takes it for a local store's."""
+UNDECIDED_FOLDER: Final = "undecided"
+"""What waits there for a decision of sampling, and for a store that is far away."""
 _TICK_S: Final = 0.2
 _SETTLE_TRACES: Final = 4000
 """Rolled up in one go: about a third of a second, in which nothing is stored."""
 _MANY_TRACES: Final = 20_000
+_REST_S: Final = 0.5
+"""Between roll-ups of all that is due: a few traces at a time would take a third of a core."""
 _PATIENCE_S: Final = 60.0
 """While storing takes all there is, roll-ups wait about this long at most."""
 _FAREWELL_S: Final = 10.0
@@ -114,6 +118,7 @@ class Ingest:
         self._is_whole = self._local is None
         self._caught_up: Position | None = None
         self._is_stuck = False
+        self._rests_until_s = 0.0
         log_folder = folder / (WAL_FOLDER if self._local else OUTBOX_FOLDER)
         self._wal = Wal(log_folder, self._stored, segment_bytes(max_log_bytes))
         self._waiting = Waiting(self._wal, self._stored, budget, self.health, max_log_bytes)
@@ -338,6 +343,8 @@ class Ingest:
         writer = self._local
         if writer is None:
             return 0
+        if time.monotonic() < self._rests_until_s and not everything:
+            return writer.num_dirty()
         try:
             while True:
                 before = writer.num_dirty()
@@ -350,6 +357,8 @@ class Ingest:
                 waiting = writer.settle(num, everything=everything, for_s=for_s)
                 self._pressure.leave_out(time.thread_time() - since_s)
                 self._is_changed |= waiting != before
+                rest_s = 0.0 if before - waiting >= num else _REST_S  # more may be due
+                self._rests_until_s = time.monotonic() + rest_s
                 is_done = waiting in (0, before) or everything or not self._waiting.is_empty()
                 if is_done or self._is_save_due():
                     return waiting

@@ -259,6 +259,23 @@ def test_a_tier_that_nobody_told_is_unknown_not_downgraded():
         assert row.num_other == (0 if row.asked == "auto" else row.n)
 
 
+def test_downgrades_of_sampled_calls_are_those_of_all_that_came():
+    weight = pl.when(pl.col("service_tier") == "default").then(2.0).otherwise(6.0)
+    kept = tiered().with_columns(weight=weight)
+    (found,) = [row for row in downgrades(kept) if row.asked == "priority"]
+    sent = kept.filter(pl.col("service_tier_requested") == "priority")
+    num_down = sent.filter(pl.col("service_tier") == "default").height
+    right = 2 * num_down / (2 * num_down + 6 * (sent.height - num_down))
+    assert found.share == pytest.approx(right)
+    assert found.ci95[0] < right < found.ci95[1]
+    (plain,) = [row for row in downgrades(tiered()) if row.asked == "priority"]
+    assert found.share < 0.5 * plain.share
+    assert found.n == plain.n == sent.height
+    assert (found.num_downgraded, found.received) == (num_down, plain.received)
+    ones = tiered().with_columns(weight=pl.lit(1.0))
+    assert downgrades(ones) == downgrades(tiered())
+
+
 def test_what_a_tier_is_worth_is_told_against_the_standard_one():
     found = {row.tier: row for row in worths(tiered(), num_resamples=100)}
     assert found["priority"].ratio == pytest.approx(0.5, abs=0.05)

@@ -91,6 +91,47 @@ def test_a_wait_for_retries_is_not_one_that_nothing_explains() -> None:
     assert found.sub_cause.startswith("retry storm")
 
 
+def test_several_stages_that_grew_explain_a_wait_together() -> None:
+    """No stage makes half of it, and yet nothing of it is unexplained: the largest is named."""
+    found = shape(
+        queue_ms=random(4).gamma(40.0, 0.5, N),
+        network_ms=random(5).gamma(40.0, 0.5, N),
+        prefill_ms=random(6).gamma(50.0, 1.0, N),
+    )
+    assert found.name == "high_ttft_queue"
+
+
+def test_a_wait_that_nobody_tells_is_neither_the_load_it_makes_nor_the_caches() -> None:
+    """A provider's neighbours: all wait, hits too, and the longer some wait the more are there."""
+
+    def hosted(seed: int, wait_ms: np.ndarray, in_flight: np.ndarray) -> pl.DataFrame:
+        draw = np.random.default_rng(seed)
+        tokens = draw.integers(400, 600, N)
+        cached = np.where(draw.random(N) < 0.8, 300, 0)
+        ttft = 0.02 * (tokens - cached) + draw.gamma(20.0, 0.1, N) + wait_ms
+        decode = draw.gamma(40.0, 0.5, N)
+        return from_flat(
+            pl.DataFrame(
+                {
+                    "input_tokens": tokens,
+                    "cached_input_tokens": cached,
+                    "output_tokens": 12,
+                    "ttft_ms": ttft,
+                    "later_decode_ms": decode,
+                    "e2e_ms": ttft + decode,
+                    "in_flight": in_flight,
+                }
+            )
+        )
+
+    usual = random(7).integers(1, 3, N).astype(float)
+    many = random(8).integers(1, 8, N).astype(float)
+    (found,) = shapes_of(
+        hosted(1, np.zeros(N), usual), hosted(2, 40 * many * random(9).lognormal(0, 0.3, N), many)
+    )
+    assert found.name == "high_ttft_opaque"
+
+
 def test_an_engine_that_tells_only_preemptions_that_were_is_understood() -> None:
     in_flight = random().integers(1, 9, N).astype(float)
     some = [3 if each > 4 else None for each in in_flight]

@@ -18,7 +18,7 @@ from longpole.vocab import Kind, Span, keys
 from longpole_collector.files import write_parquet
 from longpole_dashboard import app, server, source
 from longpole_dashboard.figures import engine as figures
-from longpole_dashboard.model import engine
+from longpole_dashboard.model import engine, engine_asked
 from longpole_dashboard.model.clock import UTC_CLOCK, Clock, iso
 from longpole_dashboard.model.window import SECOND_NS, Filters, Match
 from longpole_dashboard.source import Source
@@ -190,7 +190,7 @@ def test_the_statement_shown_gives_the_same_medians(store: MemoryStore, tmp_path
     write_parquet(store, tmp_path / "spans.parquet")
     filters = replace(EVERYTHING, where=(Match("route", "rag.search"),))
     view = engine.engine(filters, UTC_CLOCK, store)
-    words = ["query", engine.statement(filters), "--json", "--file"]
+    words = ["query", engine_asked.statement(filters), "--json", "--file"]
     told = CliRunner().invoke(main, [*words, str(tmp_path / "spans.parquet")])
     assert told.exit_code == 0, told.output
     document = json.loads(told.stdout)
@@ -200,7 +200,7 @@ def test_the_statement_shown_gives_the_same_medians(store: MemoryStore, tmp_path
         medians = (model.queue[0].value, model.ttft[0].value, model.itl[0].value)
         assert medians == (row["p50_queue_ms"], row["p50_ttft_ms"], row["p50_itl_ms"])
         assert model.prefix.ratio == row["prefix_hits"]
-    assert shlex.split(shlex.join(words))[1] == engine.statement(filters)
+    assert shlex.split(shlex.join(words))[1] == engine_asked.statement(filters)
 
 
 def test_the_page_draws_and_is_hidden_without_an_engine(

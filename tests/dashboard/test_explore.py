@@ -280,7 +280,8 @@ def test_a_sample_tells_what_the_whole_tells(
     monkeypatch.setattr(drawn, "MAX_HIGH", 40)
     monkeypatch.setattr(drawn, "MAX_REST", 400)
     people = population(WINDOW, "ttft_ms", None, held)
-    assert people.is_sampled
+    assert people.is_drawn
+    assert people.is_weighed
     assert people.num == NUM + 300
     assert people.requests["weight"].sum() == pytest.approx(NUM + 300)
     found = model.brushed(people, Box(low=SLOW_MS))

@@ -14,6 +14,7 @@ from longpole_dashboard.figures.overview import stage_area
 from longpole_dashboard.model import overview
 from longpole_dashboard.model.clock import SECOND_NS, Clock, axis
 from longpole_dashboard.model.grid import grid
+from longpole_dashboard.model.sampled import whole
 from longpole_dashboard.model.window import Filters
 
 from .conftest import MemoryStore
@@ -109,13 +110,13 @@ def test_bins_of_days_hold_the_days_of_the_clock(
         ]
     )
     filters, clock = Filters(begins[0], begins[-1]), Clock(zone)
-    found = overview.stage_bins(filters, DAY, len(moments), clock, store).bins
+    found = overview.stage_bins(filters, DAY, whole(len(moments)), clock, store).bins
     assert [(each.start_ns, each.num_traces) for each in found] == [(at, 3) for at in begins[:-1]]
     assert [each.end_ns for each in found] == begins[1:]
     bars = stage_area(found, clock).data[0]
     assert list(bars.width) == [(end - at) / 1e6 for at, end in pairwise(begins)]
     refresh(store, begins[-1] + DAY * SECOND_NS)  # the same from what is counted by the minute
     monkeypatch.setattr(overview, "MAX_BINNED", 1)
-    counted = overview.stage_bins(filters, DAY, len(moments), clock, store)
+    counted = overview.stage_bins(filters, DAY, whole(len(moments)), clock, store)
     assert not counted.is_sample
     assert counted.bins == found

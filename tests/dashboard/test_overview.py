@@ -20,6 +20,7 @@ from longpole_dashboard.model import overview as model
 from longpole_dashboard.model import rolled
 from longpole_dashboard.model.budgets import budgets
 from longpole_dashboard.model.clock import UTC_CLOCK
+from longpole_dashboard.model.sampled import whole
 from longpole_dashboard.model.window import SECOND_NS, Filters, Match
 
 from .conftest import MemoryStore
@@ -40,7 +41,7 @@ def many(
 
 
 def bins_of(shown: model.Overview, store: MemoryStore) -> tuple[model.Bin, ...]:
-    asked = (shown.filters, shown.bin_s, shown.num_traces, UTC_CLOCK)
+    asked = (shown.filters, shown.bin_s, shown.size, UTC_CLOCK)
     return model.stage_bins(*asked, store).bins
 
 
@@ -157,11 +158,11 @@ def test_of_very_many_traces_a_sample_is_drawn(
         ]
     )
     monkeypatch.setattr(model, "MAX_BINNED", 40)
-    found = model.stage_bins(EVERYTHING, 3_600, 4_096 * 40 // 80, UTC_CLOCK, store)
+    found = model.stage_bins(EVERYTHING, 3_600, whole(4_096 * 40 // 80), UTC_CLOCK, store)
     # the ids are spread over 16**3 values, of which the lowest 80 are drawn
     assert (found.num_traces, found.is_sample) == (79, True)
     assert found.bins[0].mean_ms["tool"] == 50.0
-    every = model.stage_bins(EVERYTHING, 3_600, 40, UTC_CLOCK, store)
+    every = model.stage_bins(EVERYTHING, 3_600, whole(40), UTC_CLOCK, store)
     assert (every.num_traces, every.is_sample) == (160, False)
 
 
@@ -182,12 +183,12 @@ def test_stages_counted_by_the_minute_are_those_of_the_workflows(
     every = Filters(T0, T0 + 9_300 * SECOND_NS)
     half = Filters(every.start_ns, every.end_ns, (Match("prompt_version", "v1"),))
     asked = [(window, width_s) for window in (every, half) for width_s in (60, 3_600, 7_200)]
-    exact = [model.stage_bins(*each, 300, UTC_CLOCK, store) for each in asked]
+    exact = [model.stage_bins(*each, whole(300), UTC_CLOCK, store) for each in asked]
     monkeypatch.setattr(model, "MAX_BINNED", 40)
-    assert model.stage_bins(every, 60, 300, UTC_CLOCK, store).is_sample  # not counted yet
+    assert model.stage_bins(every, 60, whole(300), UTC_CLOCK, store).is_sample  # not counted yet
     refresh(store, T0 + 10 * 3_600 * SECOND_NS)
     for each, true in zip(asked, exact, strict=True):
-        found = model.stage_bins(*each, true.num_traces, UTC_CLOCK, store)
+        found = model.stage_bins(*each, whole(int(true.num_traces)), UTC_CLOCK, store)
         assert (found.num_traces, found.is_sample) == (true.num_traces, False)
         assert [(b.start_ns, b.num_traces) for b in found.bins] == [
             (b.start_ns, b.num_traces) for b in true.bins
@@ -202,10 +203,10 @@ def test_stages_by_the_second_or_by_what_is_not_counted_are_not_read_from_counts
     store.add(many(50))
     refresh(store, T0 + 3_600 * SECOND_NS)
     monkeypatch.setattr(model, "MAX_BINNED", 40)
-    assert not model.stage_bins(EVERYTHING, 60, 50, UTC_CLOCK, store).is_sample
-    assert model.stage_bins(EVERYTHING, 30, 50, UTC_CLOCK, store).is_sample
+    assert not model.stage_bins(EVERYTHING, 60, whole(50), UTC_CLOCK, store).is_sample
+    assert model.stage_bins(EVERYTHING, 30, whole(50), UTC_CLOCK, store).is_sample
     accepted = Filters(EVERYTHING.start_ns, EVERYTHING.end_ns, (Match("outcome", "accepted"),))
-    assert model.stage_bins(accepted, 60, 50, UTC_CLOCK, store).is_sample
+    assert model.stage_bins(accepted, 60, whole(50), UTC_CLOCK, store).is_sample
 
 
 @pytest.mark.parametrize("num_traces", [1, 2, 50, 1_000_000])

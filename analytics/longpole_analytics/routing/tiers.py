@@ -7,8 +7,8 @@ import polars as pl
 
 from longpole_analytics.prices import STANDARD, TIER_NAMES
 from longpole_analytics.scorecard.card import scorecard
-from longpole_analytics.scorecard.rates import wilson
 from longpole_analytics.scorecard.rules import CardRules, Plan
+from longpole_analytics.weighted import part
 
 RANKS: Final[Mapping[str, int]] = {
     "batch": 0,
@@ -31,7 +31,8 @@ class Asked(NamedTuple):
     """Calls of one route and model that asked for a tier, and what they got.
 
     ``num_downgraded`` got a tier of lower rank; ``num_other`` one that has no rank or a higher one;
-    of ``num_unknown`` nothing is known. ``share`` is of those that are known.
+    of ``num_unknown`` nothing is known. ``share`` is of those that are known, each by its weight
+    where traces were sampled; numbers are of the calls that were looked at.
     """
 
     route: str | None
@@ -84,38 +85,30 @@ def downgrades(calls: pl.DataFrame) -> list[Asked]:
     is_free = pl.col("asked") == ANY
     is_down = (known & ~is_free & (rank < wanted)).fill_null(False)
     is_other = known & ~is_free & ~is_down & (pl.col("received") != pl.col("asked"))
-    grouped = (
-        table.with_columns(is_down=is_down, is_other=is_other, is_known=known)
-        .group_by(*_KEYS, "asked", maintain_order=True)
-        .agg(
-            n=pl.len(),
-            received=pl.col("received").filter("is_known"),
-            num_downgraded=pl.col("is_down").sum(),
-            num_other=pl.col("is_other").sum(),
-            num_known=pl.col("is_known").sum(),
-            first_ns=pl.col("start_ns").filter("is_down").min(),
-        )
-    )
+    table = table.with_columns(is_down=is_down, is_other=is_other, is_known=known)
     found = []
-    for row in grouped.iter_rows(named=True):
-        known_n, down = int(row["num_known"]), int(row["num_downgraded"])
-        counts: dict[str, int] = {}
-        for tier in row["received"]:
-            counts[tier] = counts.get(tier, 0) + 1
+    for key, group in table.group_by(*_KEYS, "asked", maintain_order=True):
+        told, down = group.filter("is_known"), group.filter("is_down")
+        received = (
+            told["received"].value_counts().sort("count", "received", descending=[True, False])
+        )
+        share = part(down, told)
+        first_ns = down["start_ns"].min()
+        route, provider, model, asked = (None if each is None else str(each) for each in key)
         found.append(
             Asked(
-                row["route"],
-                row["provider"],
-                row["request_model"],
-                row["asked"],
-                row["n"],
-                dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))),
-                down,
-                int(row["num_other"]),
-                row["n"] - known_n,
-                down / known_n if known_n else None,
-                wilson(down / known_n, known_n, 0.05) if known_n else None,
-                row["first_ns"],
+                route,
+                provider,
+                model,
+                asked or "",
+                group.height,
+                dict(received.iter_rows()),
+                down.height,
+                int(group["is_other"].sum()),
+                group.height - told.height,
+                share.value,
+                None if share.low is None or share.high is None else (share.low, share.high),
+                first_ns if isinstance(first_ns, int) else None,
             )
         )
     return sorted(found, key=lambda a: (-a.num_downgraded, -a.n, str(a[:4])))

@@ -51,22 +51,36 @@ def _call(m: Measures) -> Finding | None:
         return _lost_cache(m)
     if m.ratio(TTFT) < m.rules.normal_ratio:
         return None
-    excess = m.excess("ttft_ms")
-    queue, admission, network, retry = (
-        m.change(f"{stage}_ms") for stage in ("queue", "admission", "network", "retry")
-    )
-    if excess > 0 and max(network, retry) >= m.rules.queue_share * excess:
-        return None  # the way's or the retries', which have shapes of their own
     tests = [fired, *m.test(TPOT)]
-    if excess > 0 and queue + admission >= m.rules.queue_share * excess:
-        where = "queue" if queue >= admission else "admission on the client's side"
-        more = m.test("queue_ms" if queue >= admission else "admission_ms")
+    part = _largest_part(m)
+    if part == "elsewhere":
+        return None
+    if part == "queue":
+        is_queue = m.change("queue_ms") >= m.change("admission_ms")
+        where = "queue" if is_queue else "admission on the client's side"
+        more = m.test("queue_ms" if is_queue else "admission_ms")
         return _finding("high_ttft_queue", where, m, [*more, *tests], "ttft_ms")
-    if m.fires(PREFILL) is not None or m.excess("prefill_ms") >= m.rules.queue_share * excess > 0:
+    if part == "prefill":
         return _finding(
             "high_ttft_prefill", "slow prefill", m, [*m.test(PREFILL), *tests], "ttft_ms"
         )
     return _finding("high_ttft_opaque", "no stage explains it", m, tests, "ttft_ms")
+
+
+def _largest_part(m: Measures) -> str:
+    """What grew most, where what is known to have grown makes enough of the excess together.
+
+    A way or retries that grew most have shapes of their own: ``elsewhere``.
+    """
+    parts = {
+        "queue": m.change("queue_ms") + m.change("admission_ms"),
+        "prefill": m.excess("prefill_ms"),
+        "elsewhere": max(m.change("network_ms"), m.change("retry_ms")),
+    }
+    known = sum(max(part, 0.0) for part in parts.values())
+    if known >= m.rules.queue_share * m.excess("ttft_ms") > 0:
+        return max(parts, key=lambda name: parts[name])
+    return "opaque" if m.fires(PREFILL) is None else "prefill"
 
 
 def _cold(m: Measures) -> Finding | None:

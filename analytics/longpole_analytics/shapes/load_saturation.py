@@ -53,6 +53,8 @@ def _link(m: Measures, metric: str) -> _Link | None:
     load_is_up = m.is_up("in_flight", 0.5)
     if not _rose(m, metric) or (metric == TPOT and not load_is_up):
         return None
+    if metric == "ttft_ms" and not m.is_told("queue_ms") and not _is_driven(m):
+        return None  # an unknown wait makes more of them wait, whoever it is that they wait for
     load = _load(metric)
     sides = (m.base, m.current) if metric == TPOT and _is_driven(m) else (m.current,)
     now = correlation(*(np.concatenate([side[name] for side in sides]) for name in (load, metric)))
@@ -74,15 +76,14 @@ def _load(metric: str) -> str:
 def _is_driven(m: Measures) -> bool:
     """More runs at once than slower answers alone would make.
 
-    By Little's law what is in flight grows with the time that each takes; itself included, by less.
-    Where it grew by more, others come or they come together, and the load may be as even now as it
-    was before: then it is seen over both windows that time per token goes with it.
+    By Little's law those that a request meets grow in number with the time that each takes. Where
+    there are more of them than that, others come or they come together. The load may then be as
+    even now as it was before: that time per token goes with it is seen over both windows.
     """
     time = "model_ms" if m.is_known("model_ms") else "e2e_ms"
-    load, took = (
-        mean(m.current[x]) / (mean(m.base[x]) or math.inf) for x in ("mean_in_flight", time)
-    )
-    return load >= m.rules.min_ratio * took > 0
+    before, now = (mean(side["mean_in_flight"]) for side in (m.base, m.current))
+    slower = mean(m.current[time]) / (mean(m.base[time]) or math.inf)
+    return now >= m.rules.min_ratio * (1 + max(before - 1, 0.0) * slower)
 
 
 def _parts(m: Measures, linked: set[str]) -> tuple[float, float]:

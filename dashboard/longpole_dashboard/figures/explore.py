@@ -36,7 +36,7 @@ def heat_map(heat: Heat, box: Box | None, clock: Clock, *, is_dark: bool = False
     metric = METRICS[heat.metric]
     figure = go.Figure()
     num_columns = 1 + max((x for x, _, _ in heat.cells), default=0)
-    counts: list[list[int | None]] = [[None] * num_columns for _ in range(heat.num_rows)]
+    counts: list[list[float | None]] = [[None] * num_columns for _ in range(heat.num_rows)]
     for x, y, count in heat.cells:
         counts[y][x] = count
     most = max((n for _, _, n in heat.cells), default=1)
@@ -192,7 +192,7 @@ def _ticks(heat: Heat) -> dict[str, Any]:
     }
 
 
-def _colour_bar(most: int) -> dict[str, object]:
+def _colour_bar(most: float) -> dict[str, object]:
     values = sorted({*(10**decade for decade in range(floor(log10(most)) + 1)), most})
     return {
         "title": {"text": "workflows"},

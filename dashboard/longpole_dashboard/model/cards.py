@@ -6,9 +6,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 import polars as pl
 
+from longpole_analytics.stats import Share
+from longpole_analytics.weighted import num_of, weighted_share
 from longpole_collector.stores.base import Reader
-from longpole_dashboard.model import quantiles, rolled, text
+from longpole_dashboard.model import quantiles, rolled, sampled, text
 from longpole_dashboard.model.quantiles import P50, P99, Change, Quantile
+from longpole_dashboard.model.sampled import SIZE, Size, size_of
 from longpole_dashboard.model.window import Filters, View
 
 Tone = Literal["better", "worse", "grey"]
@@ -43,52 +46,93 @@ class Card:
 
 
 class Outcomes(NamedTuple):
-    """How many workflows a period has, of how many the outcome is known, how many are accepted."""
+    """Of how many workflows that are there the outcome is known, and how many are accepted."""
 
-    num_traces: int
     num_known: int
     num_accepted: int
 
 
 OUTCOMES: Final = (
-    "count(*) AS num_traces, count(outcome) AS num_known, "
-    "count(*) FILTER (outcome = 'accepted') AS num_accepted"
+    "count(outcome) AS num_known, count(*) FILTER (outcome = 'accepted') AS num_accepted"
 )
 """What to SELECT from traces for :class:`Outcomes`."""
+
+
+class Kept(NamedTuple):
+    """Rows of a sampled window, of :mod:`longpole_dashboard.model.sampled`.
+
+    ``calls`` is ``None`` where what is counted by the minute tells of all calls.
+    """
+
+    workflows: pl.DataFrame
+    calls: pl.DataFrame | None
+
+
+class Period(NamedTuple):
+    """What a window has.
+
+    Attributes:
+        size: how much.
+        outcomes: of its workflows.
+        counted: what ``rolled`` has of it: latencies are to within 1 % then; ``None`` where they
+            are read from calls.
+        kept: its rows, where not all were kept.
+    """
+
+    size: Size
+    outcomes: Outcomes
+    counted: pl.DataFrame | None
+    kept: Kept | None
+
+
+class _Accepted(NamedTuple):
+    """Of how many workflows the outcome is known, and of how many not; the accepted share.
+
+    ``kept`` is how many tell it, where not all were kept.
+    """
+
+    num_known: float
+    num_unknown: float
+    share: Share
+    kept: int | None = None
 
 
 class _Measured(NamedTuple):
     """What the cards show of one period: the quantiles of :data:`_LATENCIES`, and outcomes."""
 
     latencies: tuple[Quantile, ...]
-    outcomes: Outcomes
+    accepted: _Accepted
 
 
-def cards(
-    filters: Filters, outcomes: Outcomes, reader: Reader, counted: pl.DataFrame | None = None
-) -> tuple[Card, ...]:
+def period(
+    filters: Filters, size: Size, outcomes: Outcomes, counted: pl.DataFrame | None, reader: Reader
+) -> Period:
+    """What there is of a window, with the rows of a sampled one; see :class:`Period`."""
+    if not size.is_sampled:
+        return Period(size, outcomes, counted, None)
+    calls = sampled.calls(filters, reader) if counted is None else None
+    return Period(size, outcomes, counted, Kept(sampled.workflows(filters, reader), calls))
+
+
+def cards(filters: Filters, now: Period, reader: Reader) -> tuple[Card, ...]:
     """p50 TTFT, p99 TTFT, p50 TPOT, p99 workflow time and accepted share; always five.
 
     Args:
         filters: which, and what they are compared with.
-        outcomes: theirs.
+        now: what there is of them.
         reader: the store.
-        counted: what ``rolled.counted`` has of it: latencies are to within 1 % then, also of
-            what they are compared with.
     """
     past, before = filters.baseline, None
-    now = _Measured(_latencies(filters, reader, counted), outcomes)
+    shown = _measured(filters, now, reader)
     if past is not None:
-        rows = None if counted is None else rolled.whole(past, reader)
-        then = Outcomes(**_row(_OUTCOMES, past, reader, "traces"))
-        before = _Measured(_latencies(past, reader, rows), then)
+        before = _measured(past, _past(past, now, reader), reader)
     found = [
         _latency_card(
-            title, metric, now.latencies[place], before.latencies[place] if before else None
+            title, metric, shown.latencies[place], before.latencies[place] if before else None
         )
         for place, (title, metric, _, _) in enumerate(_LATENCIES)
     ]
-    return (*found, _accepted_card(now.outcomes, before.outcomes if before else None))
+    return (*found, _accepted_card(shown.accepted, before.accepted if before else None))
 
 
 _LATENCIES: Final = (
@@ -112,15 +156,33 @@ WITH lists AS (
 SELECT {quantiles.columns("wall", P99)} FROM lists
 """  # noqa: S608 - our own constants only
 
-_OUTCOMES = f"SELECT {OUTCOMES} FROM traces WHERE {{condition}}"  # noqa: S608 - ours
+_PAST = f"SELECT {OUTCOMES}, {SIZE} FROM traces WHERE {{condition}}"  # noqa: S608 - ours
 
 
-def _latencies(
-    filters: Filters, reader: Reader, counted: pl.DataFrame | None
-) -> tuple[Quantile, ...]:
-    if counted is not None:
-        found = rolled.measured(counted)
+def _past(filters: Filters, now: Period, reader: Reader) -> Period:
+    """What there is of the window before; counts where those tell of the one that is shown."""
+    row = _row(_PAST, filters, reader, "traces")
+    size, outcomes = size_of(row), Outcomes(*(row[name] for name in Outcomes._fields))
+    if size.is_sampled:
+        counted = rolled.counted(filters, size, reader)
+    else:
+        counted = None if now.counted is None else rolled.whole(filters, reader)
+    return period(filters, size, outcomes, counted, reader)
+
+
+def _measured(filters: Filters, of: Period, reader: Reader) -> _Measured:
+    return _Measured(_latencies(filters, of, reader), _accepted(of))
+
+
+def _latencies(filters: Filters, of: Period, reader: Reader) -> tuple[Quantile, ...]:
+    if of.counted is not None:
+        found = rolled.measured(of.counted)
         return tuple(rolled.quantile(found.get(column), q) for _, _, column, q in _LATENCIES)
+    if of.kept is not None and of.kept.calls is not None:
+        kept = of.kept.calls, of.kept.workflows
+        return tuple(
+            sampled.quantile(kept[column == "wall_ms"], column, q) for _, _, column, q in _LATENCIES
+        )
     calls, walls = (_row(_CALLS, filters, reader, "calls"), _row(_WALLS, filters, reader, "traces"))
     return tuple(
         quantiles.read(walls if column == "wall_ms" else calls, column.removesuffix("_ms"), q)
@@ -134,9 +196,25 @@ def _row(query: str, filters: Filters, reader: Reader, view: View) -> dict[str, 
     return row
 
 
+def _accepted(of: Period) -> _Accepted:
+    if of.kept is not None:
+        rows = of.kept.workflows
+        is_known = pl.col("outcome").is_not_null()
+        told, untold = rows.filter(is_known), rows.filter(~is_known)
+        known, unknown = (num_of(each["weight"].to_numpy()) for each in (told, untold))
+        is_accepted = (told["outcome"] == "accepted").to_numpy()
+        share = weighted_share(is_accepted, told["weight"].to_numpy())
+        return _Accepted(known, unknown, share, share.n)
+    num, accepted = of.outcomes
+    share = Share(accepted, num, None, None, None)
+    if num:
+        share = Share(accepted, num, accepted / num, *wilson(accepted, num))
+    return _Accepted(num, of.size.num_kept - num, share)
+
+
 def _latency_card(title: str, metric: str, now: Quantile, before: Quantile | None) -> Card:
     noun = "workflow" if metric == "e2e_ms" else "call"
-    samples = f"n = {text.counted(now.n, noun)}"
+    samples = f"n = {text.counted(now.n, noun)}{_told_by(now.kept)}"
     if now.max is None:
         return Card(title, text.UNKNOWN, samples, "none measured", metric)
     if not now.is_shown:
@@ -151,26 +229,28 @@ def _latency_card(title: str, metric: str, now: Quantile, before: Quantile | Non
     return Card(title, text.duration(now.value), samples, interval, metric, change, tone)
 
 
-def _accepted_card(now: Outcomes, before: Outcomes | None) -> Card:
-    known, accepted = now.num_known, now.num_accepted
-    samples = f"n = {text.count(known)} with an outcome"
-    if not known:
+def _told_by(kept: int | None) -> str:
+    """How many stand for those that came, where not all were kept."""
+    return "" if kept is None else f", told by {text.count(kept)}"
+
+
+def _accepted_card(now: _Accepted, before: _Accepted | None) -> Card:
+    share = now.share
+    samples = f"n = {text.count(now.num_known)} with an outcome{_told_by(now.kept)}"
+    if share.value is None or share.low is None or share.high is None:
         return Card("accepted", text.UNKNOWN, samples, "no outcome was recorded", "e2e_ms")
-    low, high = wilson(accepted, known)
-    interval = f"95 %: {100 * low:.1f} to {100 * high:.1f} %"
-    unknown = now.num_traces - known
-    if unknown:
-        interval += f", {text.count(unknown)} unknown"
+    interval = f"95 %: {100 * share.low:.1f} to {100 * share.high:.1f} %"
+    if now.num_unknown:
+        interval += f", {text.count(now.num_unknown)} unknown"
     change: str | None = None
     tone: Tone = "grey"
-    if before is not None and before.num_known >= MIN_COMPARED:
-        past = wilson(before.num_accepted, before.num_known)
-        points = 100 * (accepted / known - before.num_accepted / before.num_known)
+    past = None if before is None else before.share
+    if past is not None and past.n >= MIN_COMPARED and past.value is not None:
+        points = 100 * (share.value - past.value)
         change = f"{points:+.1f} points"
-        if low > past[1] or high < past[0]:
+        if share.low > (past.high or 0.0) or share.high < (past.low or 0.0):
             tone = "better" if points > 0 else "worse"
-    value = text.percent(accepted / known)
-    return Card("accepted", value, samples, interval, "e2e_ms", change, tone)
+    return Card("accepted", text.percent(share.value), samples, interval, "e2e_ms", change, tone)
 
 
 def _moved(moved: Change | None) -> tuple[str | None, Tone]:

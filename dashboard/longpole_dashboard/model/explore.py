@@ -6,7 +6,7 @@ over the median of comparable workflows of the same routes.
 
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -53,10 +53,14 @@ class Exemplar:
 
 @dataclass(frozen=True)
 class Picked:
-    """How many workflows lie in the box, and the highest of them, at most 200."""
+    """How many workflows lie in the box, and the highest of them, at most 200.
+
+    ``stood_for`` is how many the ``num`` that are there stand for, where not all were kept.
+    """
 
     num: int
     exemplars: tuple[Exemplar, ...]
+    stood_for: float | None = None
 
     @property
     def is_thin(self) -> bool:
@@ -115,7 +119,7 @@ class Brushed:
     Attributes:
         num_selected: workflows in the box that were read.
         num_rest: workflows that they are compared with.
-        num_read: of so many in the window; both stand for more where it is a sample.
+        num_read: of so many in the window; all stand for more where not all were read or kept.
         differences: what the selection shares, causes first; at most eight.
         extra: by stage, most first.
         extra_ms: in all.
@@ -133,9 +137,9 @@ class Brushed:
 
 _PICKED: Final = """
 WITH p AS ({points}),
-b AS (SELECT trace_id, value, count(*) OVER () AS num FROM p WHERE {box}
-      ORDER BY value DESC, trace_id LIMIT {most})
-SELECT b.trace_id, t.start_ns, b.value, b.num, t.wall_ms, t.long_pole,
+b AS (SELECT trace_id, value, count(*) OVER () AS num, sum(weight) OVER () AS stood_for
+      FROM p WHERE {box} ORDER BY value DESC, trace_id LIMIT {most})
+SELECT b.trace_id, t.start_ns, b.value, b.num, b.stood_for, t.wall_ms, t.long_pole,
        t.long_pole_ms / nullif(t.wall_ms, 0) AS long_pole_ratio, t.route, t.prompt_version,
        t.outcome
 FROM b JOIN (SELECT * FROM traces WHERE {traces}) AS t USING (trace_id)
@@ -147,15 +151,18 @@ def picked(filters: Filters, metric: str, box: Box, reader: Reader) -> Picked:
     """The workflows in a box: how many, and the ones with the highest values."""
     condition, params = box_condition(box)
     asked = _PICKED.format(
-        points=points(filters, METRICS[metric], is_above=box.low is not None),
+        points=points(filters, METRICS[metric], is_above=box.low is not None, is_weighed=True),
         box=condition,
         traces=filters.on("traces"),
         most=MAX_EXEMPLARS,
     )
     rows = reader.sql(asked, {**filters.params, **params}).to_pylist()
-    num = rows[0]["num"] if rows else 0
-    named = ({name: value for name, value in row.items() if name != "num"} for row in rows)
-    return Picked(num, tuple(Exemplar(**row) for row in named))
+    if not rows:
+        return Picked(0, ())
+    num, stood_for = rows[0]["num"], rows[0]["stood_for"]
+    named = ({field.name: row[field.name] for field in fields(Exemplar)} for row in rows)
+    exemplars = tuple(Exemplar(**row) for row in named)
+    return Picked(num, exemplars, None if stood_for == num else stood_for)
 
 
 def brushed(found: Population, box: Box, split: str | None = None) -> Brushed:
@@ -179,7 +186,6 @@ def brushed(found: Population, box: Box, split: str | None = None) -> Brushed:
         least = min(num_selected, num_rest)
         return replace(told, reason=f"too few {which}: {least} of {MIN_BOXED}")
     name = found.metric if found.metric in rows.columns else VALUE
-    rows = rows if found.is_sampled else rows.drop("weight")
     marked = cohort(rows, name, objective_ms=_NEVER, rules=rules.strata)
     group = replace(marked, is_slow=marked.requests.select(inside(box)).to_series().to_numpy())
     above = account(group)
@@ -270,7 +276,9 @@ def where_of(where: tuple[Match, ...], reader: Reader) -> str | None:
     return condition(where, "requests", reader)[0]
 
 
-def command(filters: Filters, metric: str, box: Box, where: str | None) -> str:
+def command(
+    filters: Filters, metric: str, box: Box, where: str | None, *, is_weighed: bool = False
+) -> str:
     """The command that names the same causes; of a part of the window, the one that counts it.
 
     Args:
@@ -278,6 +286,7 @@ def command(filters: Filters, metric: str, box: Box, where: str | None) -> str:
         metric: of the map.
         box: the selection.
         where: the filters' matches as a condition of commands.
+        is_weighed: not all workflows were kept.
     """
     if box.is_whole_time and box.high is None and box.low is not None and metric != "cost_usd":
         words = ["longpole", "top", *stretch_words(filters.start_ns, filters.end_ns)]
@@ -286,7 +295,9 @@ def command(filters: Filters, metric: str, box: Box, where: str | None) -> str:
         return shlex.join([*words, "--json"])
     condition, given = box_condition(box)
     params: dict[str, Any] = {**filters.params, **given}
-    asked = f"SELECT count(*) FROM ({points(filters, METRICS[metric])}) WHERE {condition}"  # noqa: S608
+    num = "sum(weight)" if is_weighed else "count(*)"
+    rows = points(filters, METRICS[metric], is_weighed=is_weighed)
+    asked = f"SELECT {num} FROM ({rows}) WHERE {condition}"  # noqa: S608
     for name, value in sorted(params.items(), key=lambda item: -len(item[0])):
         said = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else f"{value!r}"
         asked = asked.replace(f"${name}", said)

@@ -1,17 +1,21 @@
 """What the Overview shows: cards, slices, where the time went over time, the slowest traces."""
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import polars as pl
 
+from longpole_analytics.weighted import num_of, quantile
 from longpole_collector.stores.base import Reader, Value
-from longpole_dashboard.model import quantiles, rolled
-from longpole_dashboard.model.cards import OUTCOMES, Card, Outcomes, cards
+from longpole_dashboard.model import quantiles, rolled, sampled
+from longpole_dashboard.model.cards import OUTCOMES, Card, Outcomes, cards, period
 from longpole_dashboard.model.clock import Clock, stretch_words
 from longpole_dashboard.model.grid import Grid, grid
 from longpole_dashboard.model.quantiles import P50, P99, Quantile
+from longpole_dashboard.model.sampled import CALLS, SIZE, Size, size_of
 from longpole_dashboard.model.window import SECOND_NS, Filters
 
 MAX_SLICES: Final = 50
@@ -20,6 +24,8 @@ MAX_BINS: Final = 120
 MAX_BINNED: Final = 100_000
 """Traces whose stages are read."""
 TRACES_PER_BIN: Final = 5
+MIN_ON_LINE: Final = 3
+"""Calls of a point of a slice's line."""
 _MINUTE: Final = 60
 _HOUR: Final = 3_600
 _DAY: Final = 86_400
@@ -40,8 +46,8 @@ class Slice:
 
     route: str | None
     prompt_version: str | None
-    num_workflows: int
-    num_calls: int
+    num_workflows: float
+    num_calls: float
     ttft_p50: Quantile
     ttft_p99: Quantile
     wall_p50: Quantile
@@ -55,7 +61,7 @@ class Bin:
 
     start_ns: int
     end_ns: int
-    num_traces: int
+    num_traces: float
     mean_ms: dict[str, float]
 
 
@@ -70,7 +76,7 @@ class Binned:
     """
 
     bins: tuple[Bin, ...]
-    num_traces: int
+    num_traces: float
     is_sample: bool = False
 
 
@@ -92,20 +98,39 @@ class SlowTrace:
 class Overview:
     """What the page begins with; ``num_traces`` 0 means there is nothing in the window.
 
-    ``bin_s`` is the width of the bins that :func:`stage_bins` should have.
+    Attributes:
+        filters: the window.
+        size: what it holds.
+        cards: the numbers on top.
+        slices: worst first.
+        bin_s: the width of the bins that :func:`stage_bins` should have.
+        is_rolled: latencies are of what is counted by the minute.
     """
 
     filters: Filters
-    num_traces: int
+    size: Size
     cards: tuple[Card, ...]
     slices: tuple[Slice, ...]
     bin_s: int
     is_rolled: bool = False
 
+    @property
+    def num_traces(self) -> float:
+        """How many workflows came in the window."""
+        return self.size.num_traces
 
+    @property
+    def sampled(self) -> str | None:
+        """How workflows were sampled, a sentence; ``None`` where all are here."""
+        size = self.size
+        if not size.is_sampled:
+            return None
+        return sampled.sentence(size.num_kept, size.stood_for, "workflows", "slowest workflows")
+
+
+_SLICE: Final = ("route", "prompt_version")
 _EXTENT = f"""
-SELECT {OUTCOMES}, min(start_ns) AS first_ns, max(start_ns) AS last_ns,
-       coalesce(sum(num_calls), 0)::BIGINT AS num_calls
+SELECT {OUTCOMES}, {SIZE}, {CALLS}, min(start_ns) AS first_ns, max(start_ns) AS last_ns
 FROM traces WHERE {{traces}}
 """  # noqa: S608 - our own constants only
 
@@ -113,20 +138,19 @@ FROM traces WHERE {{traces}}
 def overview(filters: Filters, reader: Reader) -> Overview:
     """The page's content for these filters; empty lists where nothing matches."""
     (extent,) = _rows(_EXTENT, filters, reader)
-    outcomes = Outcomes(*(extent[name] for name in Outcomes._fields))
-    num_traces = outcomes.num_traces
-    if not num_traces:
-        return Overview(filters, 0, (), (), 1)
-    bin_s = bin_width_s(extent["last_ns"] - extent["first_ns"], num_traces)
-    counted = rolled.counted(filters, num_traces, extent["num_calls"], reader)
-    return Overview(
-        filters,
-        num_traces,
-        cards(filters, outcomes, reader, counted),
-        slices(filters, reader) if counted is None else rolled_slices(filters, counted),
-        bin_s,
-        counted is not None,
-    )
+    size, outcomes = size_of(extent), Outcomes(*(extent[name] for name in Outcomes._fields))
+    if not size.num_kept:
+        return Overview(filters, size, (), (), 1)
+    bin_s = bin_width_s(extent["last_ns"] - extent["first_ns"], size.num_kept)
+    counted = rolled.counted(filters, size, reader)
+    now = period(filters, size, outcomes, counted, reader)
+    if counted is not None:
+        found = rolled_slices(filters, counted)
+    elif now.kept is not None and now.kept.calls is not None:
+        found = sampled_slices(filters, now.kept.calls, now.kept.workflows)
+    else:
+        found = slices(filters, reader)
+    return Overview(filters, size, cards(filters, now, reader), found, bin_s, counted is not None)
 
 
 _SLICES = f"""
@@ -194,6 +218,50 @@ def rolled_slices(filters: Filters, counted: pl.DataFrame) -> tuple[Slice, ...]:
     return tuple(sorted(found, key=lambda s: -(s.ttft_p99.tail or 0.0))[:MAX_SLICES])
 
 
+def sampled_slices(
+    filters: Filters, calls: pl.DataFrame, workflows: pl.DataFrame
+) -> tuple[Slice, ...]:
+    """As :func:`slices`, from rows of a sampled window, each by what it stands for."""
+    ends = [
+        rows.group_by(_SLICE).agg(pl.col(of).max().alias(name))
+        for rows, of, name in ((calls, "ttft_ms", "ttft_max"), (workflows, "wall_ms", "wall_max"))
+    ]
+    worst = pl.coalesce("ttft_max", "wall_max")
+    both = ends[0].join(ends[1], on=_SLICE, how="full", coalesce=True, nulls_equal=True)
+    largest = both.sort(worst, descending=True, nulls_last=True).head(MAX_SLICES)
+    found = []
+    for route, version in largest.select(_SLICE).iter_rows():
+        is_own = pl.col("route").eq_missing(route) & pl.col("prompt_version").eq_missing(version)
+        own, own_workflows = calls.filter(is_own), workflows.filter(is_own)
+        walls = sampled.quantile(own_workflows, "wall_ms", P99)
+        found.append(
+            Slice(
+                route,
+                version,
+                walls.n,
+                num_of(own["weight"].to_numpy()),
+                sampled.quantile(own, "ttft_ms", P50),
+                sampled.quantile(own, "ttft_ms", P99),
+                sampled.quantile(own_workflows, "wall_ms", P50),
+                walls,
+                _sampled_line(filters, own),
+            )
+        )
+    return tuple(sorted(found, key=lambda s: -(s.ttft_p99.tail or 0.0)))
+
+
+def _sampled_line(filters: Filters, calls: pl.DataFrame) -> tuple[float | None, ...]:
+    """p50 TTFT of a slice by stretch of the window."""
+    place = ((pl.col("start_ns") - filters.start_ns) // _line_ns(filters)).alias("place")
+    known = calls.filter(pl.col("ttft_ms").is_not_null()).with_columns(place).sort("ttft_ms")
+    points: list[tuple[int, float | None]] = []
+    for (number,), part in known.group_by("place", maintain_order=True):
+        median = quantile(part["ttft_ms"].to_numpy(), part["weight"].to_numpy(), 0.5)
+        if part.height >= MIN_ON_LINE and median is not None:
+            points.append((int(str(number)), median.value))
+    return _line(points, rolled.NUM_POINTS)
+
+
 def command(filters: Filters, where: str | None) -> str:
     """The command that gives the quantiles of each slice's workflows."""
     words = ["longpole", "slices", "--by", "route,prompt_version", "--metric", "e2e_ms"]
@@ -202,12 +270,12 @@ def command(filters: Filters, where: str | None) -> str:
     return shlex.join([*words, "--json"])
 
 
-_LINES = """
+_LINES = f"""
 SELECT route, prompt_version, (start_ns - $start) // $width AS place,
        quantile_disc(ttft_ms, 0.5) AS value
-FROM calls WHERE {calls} AND ttft_ms IS NOT NULL
-GROUP BY route, prompt_version, place HAVING count(*) >= 3
-"""
+FROM calls WHERE {{calls}} AND ttft_ms IS NOT NULL
+GROUP BY route, prompt_version, place HAVING count(*) >= {MIN_ON_LINE}
+"""  # noqa: S608 - our own constants only
 
 
 def _line_ns(filters: Filters) -> int:
@@ -232,41 +300,43 @@ def bin_width_s(extent_ns: int, num_traces: int) -> int:
 
 _BINS = """
 WITH t AS (
-         SELECT trace_id, {number} AS bin FROM traces
+         SELECT trace_id, {number} AS bin{weight} FROM traces
          WHERE {traces} AND trace_id < $below),
-     n AS (SELECT bin, count(*) AS num_traces FROM t GROUP BY bin)
-SELECT bin, num_traces, stage, sum(critical_ms) / num_traces AS mean_ms
+     n AS (SELECT bin, {num} AS num_traces FROM t GROUP BY bin)
+SELECT bin, num_traces, stage, sum({ms}) / num_traces AS mean_ms
 FROM t JOIN n USING (bin)
 JOIN (SELECT * FROM trace_stages WHERE trace_id < $below) USING (trace_id)
 WHERE critical_ms > 0
 GROUP BY bin, num_traces, stage ORDER BY bin
 """
+_PLAIN: Final = {"weight": "", "num": "count(*)", "ms": "critical_ms"}
+_WEIGHED: Final = {"weight": ", weight", "num": "sum(weight)", "ms": "critical_ms * weight"}
 
 
-def stage_bins(
-    filters: Filters, width_s: int, num_traces: int, clock: Clock, reader: Reader
-) -> Binned:
+def stage_bins(filters: Filters, width_s: int, size: Size, clock: Clock, reader: Reader) -> Binned:
     """Mean critical-path ms by stage over time, in bins that begin at round times of the clock.
 
-    Of more than ``MAX_BINNED`` traces what is counted by the minute is read: the last minutes are
-    not yet. Where that is not enough a sample is drawn: ids are random, so those with the lowest.
+    Of more than ``MAX_BINNED`` traces, and of sampled ones, what is counted by the minute is read:
+    the last minutes are not yet. Where that is not enough a sample is drawn: ids are random, so
+    those with the lowest.
     """
     places = grid(clock, width_s, filters.start_ns, filters.end_ns)
-    if num_traces > MAX_BINNED:
-        counted = rolled.stages(filters, places, num_traces, reader)
+    if size.num_kept > MAX_BINNED or size.is_sampled:
+        counted = rolled.stages(filters, places, size, reader)
         if counted is not None:
             return _counted_bins(counted, places)
-    share = min(1.0, MAX_BINNED / num_traces) if num_traces else 1.0
+    share = min(1.0, MAX_BINNED / size.num_kept) if size.num_kept else 1.0
     below = "g" if share == 1.0 else f"{int(share * 16**8):08x}"
     bins: dict[int, Bin] = {}
-    for row in _rows(_BINS.replace("{number}", places.number), filters, reader, below=below):
+    parts = {"number": places.number, **(_WEIGHED if size.is_sampled else _PLAIN)}
+    for row in _rows(_BINS, filters, reader, parts, below=below):
         if row["bin"] not in bins:
             bins[row["bin"]] = _bin(row["bin"], row["num_traces"], places)
         bins[row["bin"]].mean_ms[row["stage"]] = row["mean_ms"]
     return Binned(tuple(bins.values()), sum(b.num_traces for b in bins.values()), share < 1.0)
 
 
-def _bin(number: int, num_traces: int, places: Grid) -> Bin:
+def _bin(number: int, num_traces: float, places: Grid) -> Bin:
     return Bin(places.start_ns(number), places.start_ns(number + 1), num_traces, {})
 
 
@@ -301,8 +371,14 @@ def slowest(filters: Filters, reader: Reader) -> tuple[SlowTrace, ...]:
     return tuple(SlowTrace(**row) for row in _rows(_SLOWEST, filters, reader, least=least))
 
 
-def _rows(query: str, filters: Filters, reader: Reader, **more: Value) -> list[dict[str, Any]]:
+def _rows(
+    query: str,
+    filters: Filters,
+    reader: Reader,
+    parts: Mapping[str, str] = MappingProxyType({}),
+    **more: Value,
+) -> list[dict[str, Any]]:
     """The rows of a query whose conditions on ``{calls}`` and ``{traces}`` are still to be set."""
-    asked = query.format(calls=filters.on("calls"), traces=filters.on("traces"))
+    asked = query.format(calls=filters.on("calls"), traces=filters.on("traces"), **parts)
     rows: list[dict[str, Any]] = reader.sql(asked, {**filters.params, **more}).to_pylist()
     return rows

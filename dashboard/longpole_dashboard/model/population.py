@@ -11,6 +11,7 @@ from typing import Any, Final
 import polars as pl
 
 from longpole_analytics.requests import from_views
+from longpole_analytics.weighted import is_sampled
 from longpole_collector.stores.base import Reader
 from longpole_dashboard.model.box import Box
 from longpole_dashboard.model.heatmap import METRICS, box_condition, points
@@ -29,11 +30,11 @@ _HIGH: Final = 0.95
 
 @dataclass(frozen=True)
 class Population:
-    """Workflows with a metric; a table of requests with ``box_value``, weighted if sampled.
+    """Workflows with a metric; a table of requests with ``box_value``, weighted where it must be.
 
     Attributes:
         requests: one row a workflow, by start.
-        num: workflows that it stands for.
+        num: workflows that are there.
         metric: of the map.
     """
 
@@ -42,9 +43,14 @@ class Population:
     metric: str
 
     @property
-    def is_sampled(self) -> bool:
-        """Whether it is a sample."""
+    def is_drawn(self) -> bool:
+        """Whether not all that are there were read."""
         return self.num > self.requests.height
+
+    @property
+    def is_weighed(self) -> bool:
+        """Whether a row stands for more than itself: not all were read, or not all were kept."""
+        return is_sampled(self.requests)
 
     def num_inside(self, box: Box) -> int:
         """How many of the rows lie in a box."""

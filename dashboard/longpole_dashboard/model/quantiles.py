@@ -7,6 +7,7 @@ A quantile is the element of rank ``ceil(q n)`` of the sorted values, never an i
 """
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, Final, NamedTuple
 
 from longpole_analytics import stats
@@ -21,20 +22,23 @@ _Z95: Final = 1.96
 class Quantile(NamedTuple):
     """One quantile of ``n`` values; all ``None`` when there is no value.
 
-    ``low`` and ``high`` are ``None`` where the interval reaches past the sample.
+    ``low`` and ``high`` are ``None`` where the interval reaches past the sample. Where not all
+    were kept ``n`` is how many the ``kept`` values stand for, and ``value`` is ``None`` where
+    those do not carry it.
     """
 
     per_mille: int
-    n: int
+    n: float
     value: float | None
     low: float | None
     high: float | None
     max: float | None
+    kept: int | None = None
 
     @property
     def is_shown(self) -> bool:
         """Whether there are enough values to show it: ``n (1 - q) >= 10``."""
-        return stats.is_shown(self.n, self.per_mille / 1000)
+        return self.value is not None and stats.is_shown(ceil(self.n), self.per_mille / 1000)
 
     @property
     def tail(self) -> float | None:

@@ -3,9 +3,11 @@
 Quantiles are to within 1 %, sums and numbers exact, of all minutes that are over.
 
 Reading ten million calls to sort them takes longer than anybody waits. What is rolled up already
-is read instead where it holds nearly all of the window.
+is read instead where it holds nearly all of the window. A collector that samples counts before it
+drops, so of what it sampled the counts know more than what was kept, however little that is.
 """
 
+from math import sqrt
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -13,13 +15,15 @@ import polars as pl
 from longpole_analytics import minutes
 from longpole_analytics.minutes import Counts
 from longpole_analytics.stats import bucket_value
+from longpole_analytics.weighted import Z_95
 from longpole_collector.stores.base import Reader
 from longpole_dashboard.model.grid import Grid
 from longpole_dashboard.model.quantiles import Quantile
+from longpole_dashboard.model.sampled import Size
 from longpole_dashboard.model.window import Filters
 
 FROM_CALLS: Final = 200_000
-"""Windows with fewer calls are read exactly."""
+"""Windows with fewer calls, all of them kept, are read exactly."""
 MIN_COVERED: Final = 0.95
 """Part of the window's workflows that must be rolled up: the last minutes are not."""
 NUM_POINTS: Final = 24
@@ -27,22 +31,44 @@ NUM_POINTS: Final = 24
 _SLICE: Final = ("route", "prompt_version")
 
 
-def counted(
-    filters: Filters, num_traces: int, num_calls: int, reader: Reader
-) -> pl.DataFrame | None:
-    """The counts of a large window by slice and metric; ``None`` where they lack a part of it.
+def counted(filters: Filters, size: Size, reader: Reader) -> pl.DataFrame | None:
+    """The counts of a large or a sampled window by slice and metric.
 
     Args:
         filters: the window.
-        num_traces: workflows in it.
-        num_calls: their calls.
+        size: what it holds.
         reader: the store.
+
+    Returns:
+        ``None`` where all calls can be read instead, or the counts lack a part of the window.
     """
-    if num_calls < FROM_CALLS or not filters.fits_minutes(of_calls=False):
+    if not filters.fits_minutes(of_calls=False):
+        return None
+    if not (_is_even(filters) if size.is_sampled else size.num_calls >= FROM_CALLS):
         return None
     rows = _rows(filters, reader)
     num = rows.filter(pl.col("metric") == "wall_ms")["num"].sum() or 0
-    return rows if num >= MIN_COVERED * num_traces else None
+    return rows if _is_whole(int(num), size) else None
+
+
+def _is_even(filters: Filters) -> bool:
+    """Whether the whole minutes around a window are hardly longer than it."""
+    minute_ns = minutes.MINUTE_NS
+    more_ns = filters.start_ns % minute_ns + -filters.end_ns % minute_ns
+    return more_ns <= (1 - MIN_COVERED) * (filters.end_ns - filters.start_ns)
+
+
+def _is_whole(num: int, size: Size) -> bool:
+    """Whether so many counted workflows are nearly all that came.
+
+    How many came is known but by chance where they were sampled. What a sender dropped is not
+    counted either: then the counts are as many as were kept.
+    """
+    least = MIN_COVERED * size.stood_for
+    if size.is_sampled:
+        least -= Z_95 * sqrt(max(size.variance, 0.0))
+        least = max(least, (size.num_kept + size.stood_for) / 2)
+    return num >= least
 
 
 def whole(filters: Filters, reader: Reader) -> pl.DataFrame:
@@ -76,7 +102,7 @@ FROM ({rows}) WHERE {matches} GROUP BY ALL ORDER BY bin
 
 
 def stages(
-    filters: Filters, places: Grid, num_traces: int, reader: Reader
+    filters: Filters, places: Grid, size: Size, reader: Reader
 ) -> list[dict[str, Any]] | None:
     """Sums of the critical path by number of the stretch (``bin``) and ``stage``, exactly.
 
@@ -85,13 +111,15 @@ def stages(
     Args:
         filters: the window.
         places: the stretches.
-        num_traces: workflows in the window.
+        size: what the window holds.
         reader: the store.
 
     Returns:
         ``None`` where the stretches are no whole minutes, or the counts lack a part of the window.
     """
     if not places.has_grain(minutes.MINUTE_NS) or not filters.fits_minutes(of_calls=False):
+        return None
+    if size.is_sampled and not _is_even(filters):
         return None
     matches, params = filters.matching("minutes")
     rows = minutes.stretch(
@@ -103,7 +131,7 @@ def stages(
     asked = _STAGES.format(number=places.number, rows=rows, matches=matches)
     found: list[dict[str, Any]] = reader.sql(asked, params).to_pylist()
     num = sum(row["num"] for row in found if row["stage"] is None)
-    return found if num >= MIN_COVERED * num_traces else None
+    return found if _is_whole(num, size) else None
 
 
 def quantile(found: Counts | None, per_mille: int) -> Quantile:

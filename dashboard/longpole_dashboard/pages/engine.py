@@ -11,7 +11,7 @@ from longpole_dashboard import data, places, widgets
 from longpole_dashboard.components.table import Cell, Column, Row, table
 from longpole_dashboard.figures import engine as figures
 from longpole_dashboard.figures.engine import median_words
-from longpole_dashboard.model import engine, text
+from longpole_dashboard.model import engine, engine_asked, text
 from longpole_dashboard.model.clock import iso
 from longpole_dashboard.model.engine import EngineRequest, EngineView, Model, Share
 from longpole_dashboard.model.quantiles import Quantile
@@ -45,6 +45,8 @@ def _content(selected: Selection) -> None:
     if not view.models:
         widgets.note("No engine told of a request here: widen the range, or drop a condition.")
         return
+    if view.sampled is not None:
+        widgets.muted(view.sampled)
     widgets.note(*of_engine(view).parts)
     _models(view)
     _charts(view, selected)
@@ -88,22 +90,28 @@ def _models(view: EngineView) -> None:
         )
     ]
     table("times of models", _TIMES, times)
-    notes = ["max: the largest value, where there are too few for the percentile (p95 needs 200)"]
+    more = "" if view.num_kept is None else ", and more where not all were kept"
+    notes = [
+        f"max: the largest value, where there are too few for the percentile (p95 needs 200{more})"
+    ]
     if view.num_left_out:
         notes.append(f"{text.counted(view.num_left_out, 'model')} with fewer requests not shown")
     notes.append("KV use: engines tell it as a metric, not in spans, and metrics are not stored")
     widgets.muted(*notes)
-    widgets.reproduce(places.command("query", engine.statement(view.filters), "--json"))
+    statement = engine_asked.statement(view.filters, is_weighed=view.num_kept is not None)
+    widgets.reproduce(places.command("query", statement, "--json"))
 
 
 def _quantile(q: Quantile) -> Cell:
     if q.max is None:
         return Cell(text.UNKNOWN, muted="not sent")
+    n = text.count(q.n) if q.kept is None else f"{text.count(q.n)}, told by {text.count(q.kept)}"
     if not q.is_shown:
-        return Cell(text.duration(q.max), muted=f"max of {q.n:,}")
-    has_interval = q.n < 1_000 and q.low is not None and q.high is not None
+        return Cell(text.duration(q.max), muted=f"max of {n}")
+    is_unsure = q.n < 1_000 or q.kept is not None
+    has_interval = is_unsure and q.low is not None and q.high is not None
     interval = text.span_of(q.low, q.high) if has_interval and q.low and q.high else ""
-    return Cell(text.duration(q.value), muted=interval or f"n = {q.n:,}")
+    return Cell(text.duration(q.value), muted=interval or f"n = {n}")
 
 
 def _share(share: Share, missing: str) -> Cell:

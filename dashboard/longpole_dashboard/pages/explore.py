@@ -60,11 +60,14 @@ def _content(selected: Selection) -> None:
             "another metric."
         )
         return
-    widgets.window_line(heat.filters, heat.num, data.bounds(), selected)
+    widgets.window_line(heat.filters, round(heat.num), data.bounds(), selected)
+    if heat.sampled is not None:
+        widgets.muted(heat.sampled)
     box = _box(heat)
     if box is None:
+        num = heat.num if heat.num_kept is None else heat.num_kept
         widgets.note(
-            f"Only {text.counted(heat.num, 'workflow')} here: too few to tell slow ones from "
+            f"Only {text.counted(num, 'workflow')} here: too few to tell slow ones from "
             "others. Draw a box on the map to list what is in it."
         )
         heat_chart.draw(heat, box, selected)
@@ -83,7 +86,8 @@ def _content(selected: Selection) -> None:
     st.subheader("Workflows in the selection, slowest first")
     opened = _exemplars(picked.exemplars, heat, selected)
     if len(picked.exemplars) < picked.num:
-        widgets.muted(f"The first {len(picked.exemplars)} of {text.count(picked.num)}.")
+        kept = "" if picked.stood_for is None else " that were kept"
+        widgets.muted(f"The first {len(picked.exemplars)} of {text.count(picked.num)}{kept}.")
     if opened is not None:
         widgets.go("trace", trace=opened)
 
@@ -139,8 +143,8 @@ def _selection(
     if is_dense:  # enough to compare, however many there are: it is drawn while they are counted
         found = _compared(people, heat, box)
     picked = asked_for()
-    told = f"**{text.counted(picked.num, 'workflow')} selected** of {text.count(heat.num)}"
     with above:
+        told = _selected(picked, heat)
         st.markdown(f"{told} · {text.markdown(_box_text(heat, box, selected))}")
         _buttons(heat, box, selected)
     if not is_dense and not picked.is_thin:
@@ -148,6 +152,13 @@ def _selection(
             people = data.hold(population, heat.filters, heat.metric, box)
         found = _compared(people, heat, box)
     return picked, of_selection(picked, found)
+
+
+def _selected(picked: Picked, heat: Heat) -> str:
+    """How many workflows lie in the box; where not all were kept, how many came, and are there."""
+    num = picked.num if picked.stood_for is None else picked.stood_for
+    told = f"**{text.counted(num, 'workflow')} selected** of {text.count(heat.num)}"
+    return told if heat.num_kept is None else f"{told}, told by {text.count(picked.num)} kept"
 
 
 def _compared(people: Population, heat: Heat, box: Box) -> Brushed:
@@ -174,14 +185,17 @@ def _compared(people: Population, heat: Heat, box: Box) -> Brushed:
 
 def _fine_print(found: Brushed, people: Population, heat: Heat, box: Box) -> None:
     read = f"{text.count(found.num_selected)} selected against {text.count(found.num_rest)} others"
-    sample = f", a sample of {text.count(people.num)}, weighted" if people.is_sampled else ""
+    sample = f", a sample of {text.count(people.num)}" if people.is_drawn else ""
+    sample += ", weighted" if people.is_weighed else ""
     widgets.muted(
         f"{read} of the same routes{sample}. Ratios with 95 % intervals at like prompt and answer "
         "lengths; grey where the interval holds 1. Extra time is above the median of like "
         "workflows. An association, no proof."
     )
     where = data.ask(explore.where_of, heat.filters.where)
-    widgets.reproduce(explore.command(heat.filters, heat.metric, box, where))
+    is_weighed = heat.num_kept is not None
+    command = explore.command(heat.filters, heat.metric, box, where, is_weighed=is_weighed)
+    widgets.reproduce(command)
 
 
 def _box_text(heat: Heat, box: Box, selected: Selection) -> str:

@@ -11,6 +11,7 @@ from longpole_dashboard.figures.stage_bars import StageChange, changes
 from longpole_dashboard.lab.catalogue import all_recipes
 from longpole_dashboard.lab.recipe import Recipe
 from longpole_dashboard.lab.shown import Shown, latest
+from longpole_dashboard.lab.values import written
 from longpole_dashboard.model import text
 from longpole_dashboard.model.window import Bounds
 from longpole_dashboard.pages.base import Page
@@ -102,9 +103,7 @@ def _row(evidence: dict[str, Any]) -> Row:
 
 
 def _value(metric: str, value: float | None) -> str:
-    if value is None:
-        return text.UNKNOWN
-    return text.duration(value) if metric.endswith("_ms") else f"{value:.3g}"
+    return text.UNKNOWN if value is None else written(metric, value)
 
 
 PAGE = Page("Lab", ":material/science:", 77, draw)

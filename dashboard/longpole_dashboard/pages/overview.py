@@ -65,7 +65,7 @@ def _ask(filters: Filters, begin: Begin, clock: Clock = UTC_CLOCK) -> _Asked:
     promised = objective.of_findings(objective.objectives())
     others = begin(verdicts, filters, promised), begin(slowest, filters)
     shown = first()
-    bins = begin(stage_bins, filters, shown.bin_s, shown.num_traces, clock)
+    bins = begin(stage_bins, filters, shown.bin_s, shown.size, clock)
     return _Asked(shown, others[0], bins, others[1])
 
 
@@ -74,7 +74,9 @@ def _content(selected: Selection) -> None:
     asked = _ask(filters, data.begin, selected.clock)
     shown = asked.shown
     held = data.bounds()
-    widgets.window_line(shown.filters, shown.num_traces, held, selected)
+    widgets.window_line(shown.filters, round(shown.num_traces), held, selected)
+    if shown.sampled is not None:
+        widgets.muted(shown.sampled)
     if not shown.num_traces:
         newest = selected.clock.text(held.last_ns)
         widgets.note(
@@ -88,7 +90,8 @@ def _content(selected: Selection) -> None:
         widgets.muted("Looking for what is slow.")
     _cards(shown)
     if shown.is_rolled:
-        widgets.muted("Latencies are of calls rolled up by the minute, to within 1 %.")
+        before = ", before any was dropped" if shown.size.is_sampled else ""
+        widgets.muted(f"Latencies are of calls rolled up by the minute{before}, to within 1 %.")
     st.subheader("Slices, worst first")
     opened = _slices(shown.slices, _budgets(filters))
     if opened is not None:
@@ -107,10 +110,11 @@ def _content(selected: Selection) -> None:
 def _verdicts(told: tuple[Verdict, ...], shown: Overview, selected: Selection) -> None:
     for number, found in enumerate(told):
         _verdict(number, found, selected)
-    if shown.num_traces > MAX_TRACES:
+    if shown.size.num_kept > MAX_TRACES:
+        kept = " that were kept" if shown.size.is_sampled else ""
         widgets.muted(
             f"Findings are of the newest {text.count(MAX_TRACES)} of "
-            f"{text.counted(shown.num_traces, 'workflow')}."
+            f"{text.counted(shown.size.num_kept, 'workflow')}{kept}."
         )
 
 
@@ -122,15 +126,16 @@ def _stages(found: Binned, shown: Overview, selected: Selection) -> None:
         config={"displayModeBar": False},
         alt="mean milliseconds on the critical path per stage over time, stacked",
     )
+    estimated = ", by what was kept" if shown.size.is_sampled else ""
     if found.is_sample:
         widgets.muted(
             f"Means of a random sample of {text.count(found.num_traces)} of "
             f"{text.counted(shown.num_traces, 'workflow')}."
         )
-    elif found.num_traces != shown.num_traces:
+    elif abs(found.num_traces - shown.num_traces) >= 1:
         widgets.muted(
             f"Means of {text.counted(found.num_traces, 'workflow')}, counted by the whole minute: "
-            f"{text.count(shown.num_traces)} are in the range now."
+            f"{text.count(shown.num_traces)} are in the range now{estimated}."
         )
 
 
@@ -197,7 +202,7 @@ def _slices(slices: tuple[Slice, ...], budgets: dict[str | None, Budget] | None)
         cells = [
             Cell(each.route or text.UNKNOWN),
             Cell(each.prompt_version or text.UNKNOWN),
-            Cell(text.count(each.num_workflows), muted=_calls(each)),
+            Cell(text.count(each.num_workflows), muted=_rests_on(each)),
             _quantile(each.ttft_p50),
             _quantile(each.ttft_p99),
             _quantile(each.wall_p99),
@@ -209,9 +214,11 @@ def _slices(slices: tuple[Slice, ...], budgets: dict[str | None, Budget] | None)
     opened = table("slices", columns, rows)
     told = []
     if any(q.n and not q.is_shown for s in slices for q in (s.ttft_p99, s.wall_p99)):
+        is_sampled = any(s.wall_p99.kept is not None for s in slices)
+        more = ", and more where not all were kept" if is_sampled else ""
         told.append(
             "max: the largest value, where there are too few for the percentile "
-            "(p99 needs 1,000, p50 needs 20)."
+            f"(p99 needs 1,000, p50 needs 20{more})."
         )
     told.append("Trend: p50 TTFT from 0 up, each slice by its own scale.")
     if budgets is None:
@@ -220,10 +227,13 @@ def _slices(slices: tuple[Slice, ...], budgets: dict[str | None, Budget] | None)
     return opened
 
 
-def _calls(each: Slice) -> str:
-    """How many calls, which TTFT is of, where they are not one a workflow."""
-    is_same = each.num_calls == each.num_workflows
-    return "" if is_same else text.counted(each.num_calls, "call")
+def _rests_on(each: Slice) -> str:
+    """How many calls, which TTFT is of, where they are not one a workflow; and how many tell it."""
+    is_same = round(each.num_calls) == round(each.num_workflows)
+    parts = [] if is_same else [text.counted(each.num_calls, "call")]
+    kept = each.wall_p99.kept
+    parts += [] if kept is None else [f"told by {text.count(kept)}"]
+    return ", ".join(parts)
 
 
 def _budgets(filters: Filters) -> dict[str | None, Budget] | None:
@@ -262,7 +272,8 @@ def _quantile(q: Quantile) -> Cell:
         return Cell(text.UNKNOWN)
     if not q.is_shown:
         return Cell(text.duration(q.max), muted="max")
-    has_interval = q.n < 1_000 and q.low is not None and q.high is not None
+    is_unsure = q.n < 1_000 or q.kept is not None
+    has_interval = is_unsure and q.low is not None and q.high is not None
     return Cell(
         text.duration(q.value),
         muted=_interval(q.low, q.high) if has_interval and q.low and q.high else "",

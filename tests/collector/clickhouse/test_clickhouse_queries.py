@@ -36,12 +36,14 @@ from longpole_dashboard.model import (
     cache,
     compare,
     engine,
+    engine_asked,
     explore,
     health,
     heatmap,
     overview,
     population,
     rolled,
+    sampled,
     scope,
     slo,
     slo_counting,
@@ -54,6 +56,7 @@ from longpole_dashboard.model import (
 )
 from longpole_dashboard.model.box import Box
 from longpole_dashboard.model.clock import UTC_CLOCK, Clock
+from longpole_dashboard.model.grid import grid
 from longpole_dashboard.model.window import Filters, Match
 
 from .both import Both, readers
@@ -135,17 +138,23 @@ def _dashboard(scene: Scene) -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"slowest{name}", lambda f=filters: overview.slowest(f, both)
         yield (
             f"stage bins{name}",
-            lambda f=filters: overview.stage_bins(f, 60, 100, UTC_CLOCK, both),
+            lambda f=filters: overview.stage_bins(f, 60, sampled.whole(100), UTC_CLOCK, both),
         )
     year = Filters(everything.start_ns - 300 * 86_400 * 10**9, everything.end_ns)
     changed = Clock("America/New_York")
-    yield "days of a clock", lambda: overview.stage_bins(year, 86_400, 100, changed, both)
+    few, many = sampled.whole(100), sampled.whole(10**7)
+    yield "days of a clock", lambda: overview.stage_bins(year, 86_400, few, changed, both)
     yield "engine by a clock", lambda: engine.engine(year, changed, both)
     yield "heatmap of calls", lambda: heatmap.heatmap(everything, "ttft_ms", 2.0, both)
     yield "heatmap", lambda: heatmap.heatmap(everything, "e2e_ms", None, both)
     yield "verdicts", lambda: verdict.verdicts(everything, {}, both)
     yield "engine of a route", lambda: engine.engine(some, UTC_CLOCK, both)
-    yield "few of the traces", lambda: overview.stage_bins(everything, 60, 10**7, UTC_CLOCK, both)
+    yield "few of the traces", lambda: overview.stage_bins(everything, 60, many, UTC_CLOCK, both)
+    # of sampled traces: test_clickhouse_weights.py
+    yield "rows of calls", lambda: sampled.calls(everything, both)
+    yield "rows of workflows", lambda: sampled.workflows(everything, both)
+    by_day = grid(UTC_CLOCK, 86_400, everything.start_ns, everything.end_ns)
+    yield "rows of engines", lambda: engine_asked.rows(everything, by_day, both)
     yield "rolled", lambda: _rolled(scene)
     yield "population", lambda: population.population(everything, "ttft_ms", None, both)
     box = Box(low=0.5, high=1e9)
@@ -166,6 +175,7 @@ def _dashboard(scene: Scene) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "two traces", lambda: compare.two_traces(*scene.traces[:2], both)
     before = Filters(everything.start_ns, everything.end_ns, (), everything)
     yield "compare with before", lambda: compare.compare(before, compare.Asked(), both)
+    yield "overview with before", lambda: overview.overview(before, both)
     yield "has engine", lambda: engine.has_engine(0, both)
     yield "engine's requests", lambda: _engine_requests(scene)
     yield "lacks", lambda: health.lacks(both)

@@ -1,7 +1,6 @@
 """Enough of what was slow or failed must have a stage, a slice and a versioned route."""
 
 from longpole_analytics.gates.base import Data, Finding, Gate, Options
-from longpole_analytics.measures import share
 from longpole_analytics.top import top
 from longpole_analytics.wording import percent
 
@@ -18,7 +17,7 @@ def _run(options: Options, data: Data) -> Finding:
         "route": cover.num_route,
     }
     of = options["of"]
-    found = share(nums[of], cover.num_traces)
+    found = cover.told(nums[of])
     least = options["min_share"]
     details = {
         "of": of,
