@@ -181,7 +181,8 @@ def _cells(row: Evidence) -> tuple[str, ...]:
     def value(number: float | None) -> str:
         if number is None:
             return ""
-        return milliseconds(number) if row.metric.endswith("_ms") else f"{number:.3g}"
+        is_time = row.metric.endswith("_ms") and not row.metric.startswith("rank_correlation_")
+        return milliseconds(number) if is_time else f"{number:.3g}"
 
     ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
     if row.ci95 is not None:

@@ -50,7 +50,7 @@ _SETTLE_TRACES: Final = 4000
 """Rolled up in one go: about a third of a second, in which nothing is stored."""
 _MANY_TRACES: Final = 20_000
 _REST_S: Final = 0.5
-"""Between roll-ups of all that is due: a few traces at a time would take a third of a core."""
+"""Between roll-ups of all that is due: a few traces each time would take a third of a core."""
 _PATIENCE_S: Final = 60.0
 """While storing takes all there is, roll-ups wait about this long at most."""
 _FAREWELL_S: Final = 10.0
@@ -340,8 +340,7 @@ class Ingest:
         Under load spans come first, until too many traces wait or one has waited for long.
         Traces of a store that is far away are rolled up elsewhere.
         """
-        writer = self._local
-        if writer is None:
+        if (writer := self._local) is None:
             return 0
         if time.monotonic() < self._rests_until_s and not everything:
             return writer.num_dirty()
@@ -357,8 +356,7 @@ class Ingest:
                 waiting = writer.settle(num, everything=everything, for_s=for_s)
                 self._pressure.leave_out(time.thread_time() - since_s)
                 self._is_changed |= waiting != before
-                rest_s = 0.0 if before - waiting >= num else _REST_S  # more may be due
-                self._rests_until_s = time.monotonic() + rest_s
+                self._rests_until_s = time.monotonic() + _REST_S * (before - waiting < num)
                 is_done = waiting in (0, before) or everything or not self._waiting.is_empty()
                 if is_done or self._is_save_due():
                     return waiting

@@ -33,6 +33,7 @@ class Server:
 
     def __init__(self) -> None:
         self.plan: Callable[[int], Sequence[Any]] = lambda number: GOOD
+        self.models: list[str] = ["only"]
         self.bodies: list[dict[str, Any]] = []
         self.heads: list[bytes] = []
         self.num_connections = 0
@@ -44,6 +45,11 @@ class Server:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
+                if head.startswith(b"GET /v1/models "):
+                    listed = json.dumps({"data": [{"id": name} for name in self.models]}).encode()
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(listed))
+                    writer.write(listed)
+                    continue
                 length = int(head.lower().partition(b"content-length:")[2].split()[0])
                 self.bodies.append(json.loads(await reader.readexactly(length)))
                 self.heads.append(head)
@@ -100,6 +106,7 @@ def running() -> Iterator[tuple[Server, str]]:
 def server(running: tuple[Server, str]) -> Server:
     found = running[0]
     found.plan = lambda number: GOOD
+    found.models = ["only"]
     found.bodies.clear()
     found.heads.clear()
     found.num_connections = 0
@@ -203,6 +210,20 @@ async def test_a_failure_is_counted_by_its_kind(server: Server, url: str, name: 
     assert told["num_completed"] == 2
 
 
+async def test_what_came_in_time_is_no_timeout_where_this_process_looked_late(
+    server: Server, url: str
+) -> None:
+    server.plan = lambda number: (0.1, *GOOD)
+
+    async def busy() -> None:
+        await asyncio.sleep(0.05)
+        time.sleep(0.5)  # noqa: ASYNC251 - that is the point
+
+    run, _ = await asyncio.gather(sent(url, every(0, 1), timeout_s=0.3), busy())
+    told = summary(run, "file")
+    assert (told["num_completed"], told["failures"]) == (1, {})
+
+
 async def test_a_target_that_is_down_is_no_crash() -> None:
     told = summary(await sent("http://127.0.0.1:1", every(0.01, 3)), "file")
     assert told["failures"] == {"connect": 3}
@@ -297,6 +318,31 @@ def test_the_command_tells_what_came(url: str) -> None:
     assert "closed loop" in text
 
 
+def test_the_lines_say_why_requests_failed_and_which_clients_left(server: Server, url: str) -> None:
+    error = json.dumps({"error": {"message": "no model 'm':\n\x1b[2J try tiny"}}).encode()
+    head = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(error)
+    server.plan = lambda number: (head + error,) if number < 2 else GOOD
+    words = ("--arrivals", "constant:50", "--requests", "6", "--cancel", "0.5")
+    text = load(url, *words).stdout
+    assert "failed: status_404  2  (no model 'm': [2J try tiny)" in text
+    assert "clients: cancels  " in text
+    assert "sent late by at most" in text
+    assert "no request was due" in load(url, "--arrivals", "poisson:1", "--duration", "0s").stdout
+
+
+def test_the_one_model_of_a_server_need_not_be_named(server: Server, url: str) -> None:
+    words = ("--arrivals", "constant:50", "--requests", "1")
+    assert load(url, *words).exit_code == 0
+    server.models = ["first", "second"]
+    done = load(url, *words)
+    assert done.exit_code == 2
+    assert "has 2 models: --model first, second" in done.output
+    assert load(f"{url}/v1", *words, "--model", "second").exit_code == 0
+    server.models = []
+    assert load(url, *words).exit_code == 0
+    assert [body["model"] for body in server.bodies] == ["only", "second", "default"]
+
+
 def test_any_command_is_a_target() -> None:
     script = "import sys; sys.stdout.write(sys.stdin.read())"
     words = f'{sys.executable} -S -c "{script}"'
@@ -331,21 +377,17 @@ def test_ctrl_c_ends_a_run_and_what_came_is_told(server: Server, url: str) -> No
         ("ftp://h", "--arrivals", "poisson:1", "--requests", "1"),
         ("http://h:port", "--arrivals", "poisson:1", "--requests", "1"),
         ("http://h", "--arrivals", "a.csv"),
+        ("http://h", "--arrivals", "traffic.txt", "--requests", "1"),
+        ("http://h", "--arrivals", "poisson:1", "--requests", "1", "--slow", "nan"),
+        ("http://h", "--arrivals", "poisson:1", "--requests", "1", "--speed", "nan"),
+        ("http://h", "--arrivals", "poisson:1", "--duration", "999999999d"),
+        ("http://h", "--arrivals", "poisson:1", "--requests", "1", "--input-tokens", "10000000"),
         ("http://h", "--arrivals", "poisson:1", "--duration", "soon"),
         ("http://h", "--arrivals", "poisson:1", "--requests", "1", "--language", "xx"),
-        (
-            "http://h",
-            "--arrivals",
-            "closed:1",
-            "--requests",
-            "1",
-            "--slow",
-            "0.6",
-            "--cancel",
-            "0.6",
-        ),
+        ("http://h", "--arrivals", "closed:1", "--requests", "1", "--slow", "0.6",
+         "--cancel", "0.6"),
         ("--command", "'", "--arrivals", "poisson:1", "--requests", "1"),
     ],
-)
+)  # fmt: skip
 def test_wrong_usage_is_exit_2(words: tuple[str, ...]) -> None:
     assert load(*words).exit_code == 2

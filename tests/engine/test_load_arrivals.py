@@ -1,6 +1,6 @@
 """When requests come: rates, bursts, recordings, and what is wrong with a file."""
 
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, islice, pairwise, takewhile
 from pathlib import Path
 
 import pyarrow as pa
@@ -65,6 +65,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     [
         *("", "poisson", "poisson:0", "poisson:-1", "poisson:nan", "poisson:inf", "poisson:1:2"),
         *("gamma:1", "onoff:1:1", "closed:1.5", "closed:x", "constant:1e999", "nothing:1"),
+        *("constant:100001", "poisson:1e-300", "onoff:1:1:1e9", "closed:1000000"),
     ],
 )
 def test_what_is_no_arrival_is_said(text: str) -> None:
@@ -88,10 +89,31 @@ def test_a_recording_keeps_times_lengths_and_prefixes(tmp_path: Path) -> None:
         speed=2,
     )
     assert found == [
-        Session(0.0, (Turn(0.0, 10, 5, (1, 2)),)),
-        Session(0.5, (Turn(0.0, 20, None, (1, 3)),)),
+        Session(0.0, (Turn(0.0, 10, 5, (1, 2), None),)),  # 5 and 10 tokens a block: none is full
+        Session(0.5, (Turn(0.0, 20, None, (1, 3), None),)),
         Session(0.5, (Turn(0.0, None, 0, ()),)),
     ]
+
+
+def test_blocks_of_one_size_stay_so_in_prompts_of_any_length(tmp_path: Path) -> None:
+    """As a paged cache names them: all but the last are full, so equal ones are equal text."""
+    rows = [(130, "[1,2,3]"), (90, "[1,9]"), (192, "[1,2,8]"), (65, "[1,2]"), (64, "[5]")]
+    lines = [f'{{"t_s":0,"input_tokens":{num},"block_ids":{ids}}}' for num, ids in rows]
+    found = recorded(write(tmp_path, "a.jsonl", "\n".join(lines)))
+    texts = []
+    for number, (session, (num, _)) in enumerate(zip(found, rows, strict=True)):
+        (turn,) = session.turns
+        assert turn.block_tokens == 64
+        texts.append(prompts.text(turn, num, str(number)).split())
+        assert len(texts[-1]) == num
+    assert [shared(texts[0], other) for other in texts[1:]] == [64, 128, 65, 0]
+    assert shared(texts[2], texts[3]) == 65
+
+
+def shared(one: list[str], other: list[str]) -> int:
+    """Words until two prompts differ."""
+    equal = (a == b for a, b in zip(one, other, strict=False))
+    return sum(takewhile(bool, equal))
 
 
 def test_rows_of_one_session_are_its_turns(tmp_path: Path) -> None:
@@ -120,8 +142,13 @@ def test_parquet_is_read(tmp_path: Path) -> None:
         ("a.csv", "t_s\n1\nsoon\n", "row 2: t_s 'soon'"),
         ("a.csv", "t_s\nnan\n", "row 1"),
         ("a.csv", "t_s\n2\n1\n", "row 2: 1 s after 2 s"),
-        ("a.csv", "t_s,input_tokens\n1,-4\n", "row 1: -4 tokens"),
-        ("a.csv", "t_s,block_ids\n1,one\n", "row 1"),
+        ("a.csv", "t_s\n0\n1e300\n", "row 2: more than a year after"),
+        ("a.csv", "t_s,input_tokens\n1,-4\n", "row 1: input_tokens '-4' is no whole number"),
+        ("a.csv", "t_s,input_tokens\n1,1e999\n", "row 1: input_tokens '1e999'"),
+        ("a.csv", "t_s,output_tokens\n1,2.5\n", "row 1: output_tokens '2.5'"),
+        ("a.csv", "t_s,output_tokens\n1,nan\n", "row 1: output_tokens 'nan'"),
+        ("a.csv", "t_s,block_ids\n1,one\n", "row 1: block_ids"),
+        ("a.jsonl", '{"t_s": 1, "block_ids": 5}', "row 1: block_ids '5' are no numbers"),
         ("a.jsonl", "[1]\n", "line 1: not a JSON object"),
         ("a.jsonl", "{\n", "line 1"),
         ("a.parquet", "no parquet", "a.parquet"),
@@ -132,6 +159,12 @@ def test_a_broken_recording_is_refused_with_its_row(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         recorded(write(tmp_path, name, text))
+
+
+def test_marks_and_blank_lines_of_other_programs_are_no_rows(tmp_path: Path) -> None:
+    assert recorded(write(tmp_path, "a.CSV", "\ufefft_s\n0\n1\n")) == [Session(0.0), Session(1.0)]
+    lines = '{"t_s": 0, "session": [1], "said": "a\u2028b"}\n\n{"t_s": 2, "session": [1]}\n\n'
+    assert recorded(write(tmp_path, "a.jsonl", lines)) == [Session(0.0, (Turn(), Turn(2.0)))]
 
 
 def test_no_file_is_said(tmp_path: Path) -> None:
@@ -157,8 +190,10 @@ def test_prompts_of_every_language_have_as_many_words(language: str) -> None:
 
 def test_hashes_left_out_of_a_chain_are_filled_in() -> None:
     chain = "".join(f"{number:016x}" for number in range(1, 35))
-    blocks = replay._blocks(chain)
+    blocks = replay._blocks(chain, 50, 7)
     assert blocks[:32] == tuple(range(1, 33))
-    assert len(blocks) == 32 + 2 * 8
-    assert len(set(blocks[32:])) == 16
-    assert replay._blocks("") == ()
+    assert len(blocks) == len(set(blocks)) == 50
+    other = replay._blocks(chain, 50, 8)  # what no hash tells is not shared
+    assert blocks[:48] == other[:48]
+    assert not {*blocks[48:]} & {*other[48:]}
+    assert replay._blocks("", 0, 7) == ()

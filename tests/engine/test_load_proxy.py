@@ -116,6 +116,17 @@ async def test_retry_after_is_obeyed_by_the_official_client(through: Any) -> Non
     assert proxy.num_by_fault["429"] >= 1
 
 
+async def test_what_asks_for_no_answer_of_a_model_is_left_alone_and_not_counted(
+    through: Any,
+) -> None:
+    url, proxy = await through(shares={Fault.ERROR: 1.0})
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
+        assert [model.id async for model in client.models.list()] == ["tiny"]
+    assert proxy.num_by_fault == {}
+    assert (await ask(url)).status == 500
+    assert proxy.num_by_fault == {"500": 1}
+
+
 async def test_no_server_behind_is_a_502() -> None:
     server = await Proxy("http://127.0.0.1:1", Faults()).serve()
     answer = await ask(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")

@@ -24,7 +24,7 @@ from longpole_engine.load.arrivals import (
     recorded,
     squared_cv,
 )
-from longpole_engine.load.client import Answer, Behaviour
+from longpole_engine.load.client import Answer, Behaviour, Failure
 from longpole_engine.load.run import Plan, Run
 from longpole_engine.load.summary import summary
 
@@ -67,6 +67,10 @@ class _Loop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._clock.now_s
 
+    def hold(self, seconds: float) -> None:
+        """The process stands still for so long."""
+        self._clock.now_s += seconds
+
 
 @pytest.fixture
 def timeless(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Run]]:
@@ -79,9 +83,17 @@ def timeless(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Run]]:
     monkeypatch.setattr(run_module, "now_ns", now_ns)
     monkeypatch.setattr(client_module, "now_ns", now_ns)
 
-    def start(arrivals: Any, target: "_Target", **plan: Any) -> Run:
-        run = Run(Plan("m", **plan), target)
+    def start(
+        arrivals: Any, target: "_Target", held_s: float = 0.0, stop_s: float = 0.0, **plan: Any
+    ) -> Run:
+        def shown(run: Run) -> None:
+            target.shown.append((loop.time(), len(run.sent), run.num_in_flight))
+
+        run = Run(Plan("m", **plan), target, None, shown)
         target.now_ns = now_ns
+        target.hold = lambda: loop.hold(held_s)
+        if stop_s:
+            loop.call_later(stop_s, run.stop)
         loop.run_until_complete(run(arrivals))
         return run
 
@@ -94,6 +106,10 @@ class _Target:
 
     def __init__(self, stall_s: tuple[float, float] = (0.0, 0.0)) -> None:
         self.now_ns: Callable[[], int] = lambda: 0
+        self.hold: Callable[[], None] = lambda: None
+        """Holds up the sending process when the first request is sent."""
+        self.shown: list[tuple[float, int, int]] = []
+        """Progress: when, requests done, in flight."""
         self.stall_s = stall_s
         self.asked: list[tuple[bytes, Behaviour]] = []
 
@@ -107,6 +123,8 @@ class _Target:
     ) -> Answer:
         self.asked.append((body, behaviour))
         answer = Answer(self.now_ns())
+        if len(self.asked) == 1:
+            self.hold()
         begin_s, end_s = self.stall_s
         if begin_s <= self.now_ns() / 1e9 < end_s:
             await asyncio.sleep(end_s - self.now_ns() / 1e9)
@@ -198,6 +216,60 @@ def test_equal_blocks_are_equal_text_and_lengths_are_those_of_the_file(
     assert [body["max_tokens"] for body in bodies] == [7, 3, 1]
     assert words[0][:20] == words[1][:20]
     assert words[0][20:] != words[1][20:]
+
+
+def test_what_is_ten_seconds_late_is_counted_and_not_sent(timeless: Callable[..., Run]) -> None:
+    """So that a run which asks for more than this machine can send has an end."""
+    run = timeless(parse("constant:10", 0), _Target(), held_s=15.0, duration_s=20.0)
+    told = summary(run, "constant:10")
+    assert told["num_due"] == 200
+    # due at 0.2 to 4.9 s, looked at from 15 s on; that of 0.1 s was waited for when it began
+    assert (told["num_too_late"], told["num_not_sent"], told["num_sent"]) == (48, 48, 152)
+    assert told["asked_per_s"] == pytest.approx(10)
+    assert told["is_behind"]
+    lags_s = sorted(each.lag_ns / 1e9 for each in run.sent)
+    assert lags_s[-2:] == pytest.approx([10.0, 14.9], abs=0.01)
+
+
+def test_the_rate_asked_for_is_that_of_all_that_was_due(timeless: Callable[..., Run]) -> None:
+    stalled = _Target((0.0, 100.0))
+    run = timeless(parse("constant:10", 0), stalled, duration_s=10.0, max_in_flight=2)
+    told = summary(run, "constant:10")
+    assert (told["num_due"], told["num_sent"], told["num_not_sent"]) == (100, 2, 98)
+    assert told["num_too_late"] == 0
+    assert told["asked_per_s"] == pytest.approx(10)
+
+
+def test_a_run_that_is_stopped_adds_up(timeless: Callable[..., Run]) -> None:
+    """Turns that were not due yet are none; those in flight were sent."""
+    stalled = _Target((2.0, 100.0))
+    run = timeless(parse("constant:10", 0), stalled, stop_s=3.05, turns=2, think_s=1.5)
+    told = summary(run, "constant:10")
+    assert told["is_partial"]
+    assert told["num_given_up"] > 0
+    assert told["num_due"] == told["num_sent"] == len(run.sent) + told["num_given_up"]
+    assert told["sent_per_s"] == pytest.approx(told["asked_per_s"], rel=0.01)
+    assert not told["is_behind"]
+
+
+def test_a_target_that_says_nothing_is_seen_to_say_nothing(timeless: Callable[..., Run]) -> None:
+    hung = _Target((0.0, 30.0))
+    timeless(parse("constant:1", 0), hung, max_requests=2)
+    while_it_hung = [each for each in hung.shown if each[0] < 30]
+    assert len(while_it_hung) >= 25
+    assert while_it_hung[-1][1:] == (0, 2)
+
+
+def test_a_closed_loop_does_not_hammer_a_target_that_is_down(timeless: Callable[..., Run]) -> None:
+    class Down(_Target):
+        async def ask(self, *given: Any, **named: Any) -> Answer:
+            answer = Answer(self.now_ns())
+            answer.failure = Failure.CONNECT
+            answer.call.end(self.now_ns(), StreamState.ERROR)
+            return answer
+
+    told = summary(timeless(Closed(2), Down(), duration_s=5.0), "closed:2")
+    assert told["failures"] == {"connect": 100}
 
 
 def test_an_error_of_the_generator_itself_ends_the_run(timeless: Callable[..., Run]) -> None:

@@ -225,10 +225,19 @@ async def test_a_cell_that_is_given_up_is_not_in_the_file(
         ("--setting", "policy"),
         ("--setting", "port=1"),
         ("--setting", "nothing=1"),
+        ("--spread", "nan"),
     ],
 )
 def test_wrong_usage_is_exit_2(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert matrix(tmp_path / "m.json", *words).exit_code == 2
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = matrix(tmp_path / "file" / "m.json")
+    assert done.exit_code == 2
+    assert "--out" in done.stderr
+    assert "cells" not in done.stderr
 
 
 def test_an_engine_that_does_not_start_is_told(tmp_path: Path) -> None:

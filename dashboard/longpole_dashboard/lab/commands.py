@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from longpole.errors import UsageError
+from longpole_engine.load.commands import NumberRange
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -49,7 +52,7 @@ def _options(command: _F) -> _F:
         ),
         click.option(
             "--scale",
-            type=click.FloatRange(0.01, 20),
+            type=NumberRange(0.01, 20),
             default=1.0,
             show_default=True,
             help="Requests, as a multiple of what the recipe has.",
@@ -105,8 +108,9 @@ def run_one(name: str, seed: int, scale: float, db: Path | None, model: str, as_
     from longpole_dashboard.lab.shown import keep
 
     recipe = find(name)
+    _say(f"{recipe.name}: {recipe.text}")
     with _stage(db, model) as stage:
-        _say(f"{recipe.name}: {recipe.text}")
+        stage.say = _say
         found = run(stage, recipe, seed, scale)
     document = found.document()
     if db is not None:
@@ -212,7 +216,10 @@ def _stage(db: Path | None, model: str) -> Iterator[StageSet]:
     from longpole_dashboard.lab.stage_set import StageSet
 
     if db is not None:
-        db.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            db.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise UsageError(f"--db {db}: {error.strerror}") from error
         with StageSet(db, model) as stage:
             yield stage
         return

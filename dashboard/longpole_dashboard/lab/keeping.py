@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from longpole.errors import BadInput, LongpoleError
+from longpole.errors import BadInput, LongpoleError, UsageError
 from longpole_dashboard.lab.stage_set import StageSet
 
 Known = dict[tuple[str, int], dict[str, Any]]
@@ -24,7 +24,7 @@ class Work(NamedTuple):
 
 
 def kept_runs(path: Path | None, name: str) -> Known:
-    """The runs of a file; none where there is no such file.
+    """The runs of a file, which is made where there is none.
 
     A last line without an end was being written when the process ended: it does not count.
 
@@ -34,10 +34,17 @@ def kept_runs(path: Path | None, name: str) -> Known:
 
     Raises:
         BadInput: a line is no run.
+        UsageError: it cannot be read or written.
     """
-    if path is None or not path.exists():
+    if path is None:
         return {}
-    *lines, rest = path.read_text("utf-8").split("\n")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            *lines, rest = file.read().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--runs {path}: {error}") from error
     if rest:
         path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     found = {}

@@ -25,7 +25,7 @@ _NUM_CLIENTS: Final = 6
 _NUM_CALLS: Final = 18
 _NUM_WARM: Final = 4
 ARRIVAL_TIMEOUT_S: Final = 30.0
-_POLL_S: Final = 0.5
+_POLL_S: Final = 0.2
 
 
 class Block(NamedTuple):
@@ -106,6 +106,7 @@ async def play(
     both = dict(zip((BASELINE, SHAPE), sides, strict=True))
     quick = [replace(idle(side), load=Load()) for side in sides]
     num_calls = max(1, round(min(scale, 1.0) * _NUM_CALLS))
+    stage.say("measuring what the engines carry")
     # what both sides share is measured once
     apart = quick[:1] if quick[0] == quick[1] else quick
     capacity = min([await _capacity(stage, side, (seed, num_calls), salt) for side in apart])
@@ -117,6 +118,9 @@ async def play(
         which = (BASELINE, SHAPE)[place ^ (seed & 1)]
         side, called = both[which], Name(route(name), VERSIONS[which])
         num = max(1, round(side.load.num * scale / (len(order) // 2)))
+        stage.say(
+            f"block {number + 1} of {len(order)}: {VERSIONS[which]}, {rates[which]:.3g} a second"
+        )
         planned = visits(side, f"{seed} {number // 2}", num)
         start_ns = time.time_ns()
         async with stage.agent(side, seed + number, called, Salt(salt, number)) as agent:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -46,6 +46,8 @@ class StageSet:
         self._collector = Child("collector", command, log=db / "logs" / "collector.log")
         self._rack = Rack(self.url)
         self._sleepers: list[Replica] = []
+        self.say: Callable[[str], None] = lambda line: None
+        """Is told what goes on in a run."""
         self.reader: Reader
 
     def __enter__(self) -> Self:

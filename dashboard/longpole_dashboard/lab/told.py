@@ -8,12 +8,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from longpole_analytics.wording import milliseconds, percent, printable, quantile_name
+from longpole_analytics.wording import milliseconds, printable, quantile_name
 from longpole_dashboard.lab.labels import label
 from longpole_dashboard.lab.play import BASELINE, SHAPE
 from longpole_dashboard.lab.recipe import Recipe
 from longpole_dashboard.lab.run import Run
 from longpole_dashboard.lab.score import Named
+from longpole_dashboard.lab.values import written
 
 
 def print_recipes(console: Console, recipes: Sequence[Recipe]) -> None:
@@ -53,7 +54,8 @@ def print_run(console: Console, found: Run, db: Path | None) -> None:
     if verdict.next_check:
         console.print(f"next check  {verdict.next_check}", markup=False, soft_wrap=True)
     for other in verdict.also:
-        console.print(f"also        {other.name}: {other.sub_cause}", markup=False, soft_wrap=True)
+        cause = f": {other.sub_cause}" if other.sub_cause else ""
+        console.print(f"also        {other.name}{cause}", markup=False, soft_wrap=True)
     if db is not None:
         console.print(
             f'again       longpole shapes --db {db} --baseline "{played.condition(BASELINE)}"'
@@ -125,11 +127,7 @@ def _share(value: float | None) -> str:
 
 
 def _value(metric: str, value: float | None) -> str:
-    if value is None:
-        return ""
-    if metric.endswith("_ms"):
-        return milliseconds(value)
-    return percent(value) if "share" in metric else f"{value:.3g}"
+    return "" if value is None else written(metric, value)
 
 
 def _table(console: Console, names: Iterable[str], rows: Iterable[Sequence[str]]) -> None:

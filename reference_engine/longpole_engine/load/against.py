@@ -1,7 +1,8 @@
 """The same load to two targets, block by block in turn, so that both meet what the machine does.
 
 In each pair of blocks both targets get the same arrivals, lengths and shared beginnings. Prompts
-begin with a word of their own block, so that no cache carries anything from one to the other.
+begin with a word of their own block, so that no cache carries anything from one to the other; two
+engines that were started for the run have a cache each, and get the very same prompts.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,12 +19,16 @@ NUM_BLOCKS: Final = 10
 
 
 class Side(NamedTuple):
-    """One of the two: what it is called, where it is, as it was named, and whom to ask for what."""
+    """One of the two: what it is called, where it is, as it was named, and whom to ask for what.
+
+    ``is_ours`` says that it was started for the run: it shares no cache.
+    """
 
     release: str
     where: str
     target: Asker
     model: str
+    is_ours: bool = False
 
 
 class Block(NamedTuple):
@@ -46,7 +51,7 @@ class Pairs:
         num_pairs: blocks of each.
         arrivals: of the blocks of a pair, by its number, from 1.
         traces: where the traces go.
-        on_answer: called after each answer.
+        on_answer: called after each answer, and once a second.
         until: as :class:`longpole_engine.load.run.Run` has it.
     """
 
@@ -89,8 +94,9 @@ class Pairs:
 
     async def __call__(self) -> None:
         """Play all pairs, or until it is stopped."""
+        letters = ("", "") if all(side.is_ours for side in self.sides) else ("a", "b")
         for pair in range(1, self.num_pairs + 1):
-            for letter, side in zip("ab", self.sides, strict=True):
+            for letter, side in zip(letters, self.sides, strict=True):
                 if self.is_stopped:
                     return
                 plan = replace(

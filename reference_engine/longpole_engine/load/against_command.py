@@ -23,6 +23,7 @@ from longpole_engine.load.client import Client, Target
 from longpole_engine.load.program import Program
 from longpole_engine.load.replay import ask
 from longpole_engine.load.replica import Replica, Store
+from longpole_engine.load.served import UNKNOWN, model_of
 from longpole_engine.load.summary import summary
 from longpole_engine.load.traces import BLOCK, Traces
 from longpole_engine.settings import DEFAULTS
@@ -30,7 +31,8 @@ from longpole_engine.settings import DEFAULTS
 if TYPE_CHECKING:
     from longpole_engine.load.alarm import Alarm
     from longpole_engine.load.arrivals import Closed, Session
-    from longpole_engine.load.run import Asker, Plan, Run
+    from longpole_engine.load.progress import Progress
+    from longpole_engine.load.run import Asker, Plan
 
 SCHEMA: Final = "longpole.load_against/1"
 ENGINE: Final = "engine:"
@@ -79,9 +81,7 @@ class Against:
         """Whether processes are started meanwhile."""
         return self._is_command or self.db is not None or any(e is not None for e in self.settings)
 
-    async def play(
-        self, on_answer: Callable[[Run], None], alarm: Callable[[], Alarm | None]
-    ) -> Pairs:
+    async def play(self, progress: Progress, alarm: Callable[[], Alarm | None]) -> Pairs:
         """Start what is needed, play, and see that every trace is in the store."""
         async with AsyncExitStack() as stack:
             url, waker = self.url, alarm()
@@ -98,25 +98,27 @@ class Against:
                 self._plan,
                 (sides[0], sides[1]),
                 self._given["blocks"],
-                self._begun(),
+                self._begun(progress),
                 traces,
-                on_answer,
+                progress,
                 waker.until if waker else None,
             )
             with _interruptible(pairs):
                 await pairs()
+            progress.clear()
             if not traces.flush():
                 click.echo(f"not all traces reached {url}", err=True)
             await self._settled(str(url), pairs)
             return pairs
 
-    def _begun(self) -> Callable[[int], Iterable[Session] | Closed]:
+    def _begun(self, progress: Progress) -> Callable[[int], Iterable[Session] | Closed]:
         """The arrivals of each block; says that it begins."""
         number = count(1)
 
         def arrivals(pair: int) -> Iterable[Session] | Closed:
             at = next(number)
             release = self.releases[(at - 1) % 2]
+            progress.clear()
             click.echo(f"block {at} of {2 * self._given['blocks']}: {release}", err=True)
             return self._arrivals(pair)
 
@@ -125,15 +127,19 @@ class Against:
     async def _side(self, stack: AsyncExitStack, at: int, url: str) -> Side:
         where, wanted = self.where[at], self.settings[at]
         target: Asker
-        model = (self._given["against_model"] if at else None) or self._plan.model
+        named = (self._given["against_model"] if at else None) or self._given["model"]
+        model = named or UNKNOWN
         if self._is_command:
             target = Program(where)
         elif wanted is not None:
             engine = await _started(stack, Replica({"otlp_endpoint": url, **wanted}))
             target, model = Client(Target.at(engine.url, None)), engine.model
         else:
-            target = Client(Target.at(where, os.environ.get("OPENAI_API_KEY")))
-        return Side(self.releases[at], where, target, model)
+            key = os.environ.get("OPENAI_API_KEY")
+            address = Target.at(where, key)
+            target = Client(address)
+            model = named or await asyncio.to_thread(model_of, address, key)
+        return Side(self.releases[at], where, target, model, is_ours=wanted is not None)
 
     async def _settled(self, url: str, pairs: Pairs) -> None:
         """Wait until the store has the traces of all that was sent, for half a minute at most."""
@@ -207,7 +213,7 @@ def settings(where: str) -> dict[str, str] | None:
     return found
 
 
-def play(asked: Against, is_json: bool, on_answer: Callable[[Run], None]) -> int:
+def play(asked: Against, is_json: bool, progress: Progress) -> int:
     """Play it, compare, tell; the exit code is that of the comparison."""
     from longpole_engine.load import commands as load
 
@@ -216,7 +222,7 @@ def play(asked: Against, is_json: bool, on_answer: Callable[[Run], None]) -> int
     if asked.settings != [None, None]:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # engines share the cores
     with asyncio.Runner(loop_factory=loop) as runner:
-        pairs = runner.run(asked.play(on_answer, load.alarm))
+        pairs = runner.run(asked.play(progress, load.alarm))
     has_enough = len(pairs.whole) >= 4
     document = asked.document(pairs)
     if is_json:

@@ -15,7 +15,11 @@ KINDS: Final = (
     "constant:RATE, poisson:RATE, gamma:RATE:CV2, onoff:RATE:ON_S:OFF_S, closed:CLIENTS, "
     "a CSV, JSON Lines or Parquet file, or a collector's address"
 )
-MAX_SESSIONS: Final = 5_000_000
+_LEAST: Final = 1e-6
+_MOST: Final = 1e5
+"""Of rates, times and clients: no process sends more, and nobody waits that long."""
+_MAX_TOKENS: Final = 1_000_000
+_MAX_SPAN_S: Final = 366 * 86_400.0
 
 
 class Turn(NamedTuple):
@@ -23,13 +27,15 @@ class Turn(NamedTuple):
 
     ``wait_s`` passes after the answer before it (0 in the first one); ``blocks`` name equal
     pieces of equal prompts, so that prefixes are shared as they were; without them no other
-    session has the same prompt. A length of ``None`` is chosen by the command line.
+    session has the same prompt. All but the last have ``block_tokens``; where that is ``None``, all
+    are equally long. A length of ``None`` is chosen by the command line.
     """
 
     wait_s: float = 0.0
     input_tokens: int | None = None
     output_tokens: int | None = None
     blocks: tuple[int, ...] = ()
+    block_tokens: int | None = None
 
 
 class Session(NamedTuple):
@@ -76,8 +82,10 @@ def _positive(text: str, word: str) -> float:
         number = float(word)
     except ValueError:
         number = 0.0
-    if not 0 < number < math.inf:
-        raise UsageError(f"--arrivals '{text}': '{word}' is not a positive number")
+    if not _LEAST <= number <= _MOST:
+        raise UsageError(
+            f"--arrivals '{text}': '{word}' is no number from {_LEAST:f} to {_MOST:,.0f}"
+        )
     return number
 
 
@@ -117,7 +125,8 @@ def recorded(path: Path, speed: float = 1.0) -> list[Session]:
 
     Columns: ``t_s`` or ``t_ms`` (required), ``input_tokens``, ``output_tokens``, ``block_ids`` (a
     list, or numbers with blanks between) and ``session`` (rows of one session are its turns; each
-    comes so long after the one before as their times say).
+    comes so long after the one before as their times say). Where the lengths of all prompts fit
+    blocks of one size, as those of a paged cache are, that is their size.
 
     Raises:
         UsageError: no such file, no rows, no time, a broken number, or times that go back.
@@ -131,16 +140,31 @@ def recorded(path: Path, speed: float = 1.0) -> list[Session]:
         at_s = _time_s(path, number, row)
         if at_s < last_s:
             raise UsageError(f"{path}, row {number}: {at_s:g} s after {last_s:g} s: time goes back")
+        if (at_s - first_s) / speed > _MAX_SPAN_S:
+            raise UsageError(f"{path}, row {number}: more than a year after the first")
         last_s = at_s
-        key = row.get("session")
-        key = ("row", number) if key in (None, "") else key
+        named = row.get("session")
+        key = ("row", number) if named in (None, "") else str(named)
         begun_s, before_s, turns = sessions.get(key, (at_s, at_s, []))
         turns.append(_turn(path, number, row, (at_s - before_s) / speed))
         sessions[key] = (begun_s, at_s, turns)
+    size = _block_tokens([turn for _, _, turns in sessions.values() for turn in turns])
     return [
-        Session((begun_s - first_s) / speed, tuple(turns))
+        Session(
+            (begun_s - first_s) / speed,
+            tuple(turn._replace(block_tokens=size) if turn.blocks else turn for turn in turns),
+        )
         for begun_s, _, turns in sessions.values()
     ]
+
+
+def _block_tokens(turns: Sequence[Turn]) -> int | None:
+    """The size of blocks of which all but the last are full; ``None`` if they are not so."""
+    known = [(turn.input_tokens, len(turn.blocks)) for turn in turns if turn.blocks]
+    fits = [(tokens, num) for tokens, num in known if tokens is not None]
+    size = max((-(-tokens // num) for tokens, num in fits), default=0)
+    is_one = all((num - 1) * size < tokens for tokens, num in fits)
+    return size if size and is_one else None
 
 
 def _turn(path: Path, number: int, row: Mapping[str, Any], wait_s: float) -> Turn:
@@ -148,23 +172,28 @@ def _turn(path: Path, number: int, row: Mapping[str, Any], wait_s: float) -> Tur
     if isinstance(blocks, str):
         blocks = blocks.strip("[]").replace(",", " ").split()
     try:
-        return Turn(
-            wait_s,
-            _count(row.get("input_tokens")),
-            _count(row.get("output_tokens")),
-            tuple(int(block) for block in blocks),
-        )
+        names = tuple(int(block) for block in blocks)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{path}, row {number}: {error}") from error
+        raise UsageError(f"{path}, row {number}: block_ids '{blocks}' are no numbers") from error
+    num_input, num_output = (
+        _tokens(path, number, row, name) for name in ("input_tokens", "output_tokens")
+    )
+    return Turn(wait_s, num_input, num_output, names)
 
 
-def _count(value: object) -> int | None:
+def _tokens(path: Path, number: int, row: Mapping[str, Any], column: str) -> int | None:
+    value = row.get(column)
     if value is None or value == "":
         return None
-    number = int(float(str(value)))
-    if number < 0:
-        raise ValueError(f"{value} tokens")
-    return number
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not 0 <= found <= _MAX_TOKENS or found != int(found):
+        raise UsageError(
+            f"{path}, row {number}: {column} '{value}' is no whole number from 0 to {_MAX_TOKENS:,}"
+        )
+    return int(found)
 
 
 def _time_s(path: Path, number: int, row: Mapping[str, Any]) -> float:
@@ -181,24 +210,41 @@ def _time_s(path: Path, number: int, row: Mapping[str, Any]) -> float:
 
 
 def _rows(path: Path) -> Iterable[Mapping[str, Any]]:
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return _parquet(path)
+    if suffix in (".jsonl", ".json"):
+        return [row for _, row in objects(path)]
     try:
-        if path.suffix == ".parquet":
-            return _parquet(path)
-        text = path.read_text("utf-8")
+        return list(csv.DictReader(_text(path).splitlines()))
+    except csv.Error as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--arrivals {path}: {error}") from error
-    if path.suffix in (".jsonl", ".json"):
-        return [_object(path, number, line) for number, line in enumerate(text.splitlines(), 1)]
-    return csv.DictReader(text.splitlines())
+        raise UsageError(f"{path}: {error}") from error
 
 
-def _object(path: Path, number: int, line: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(line)
-    except ValueError as error:
-        raise UsageError(f"{path}, line {number}: {error}") from error
-    if not isinstance(found, dict):
-        raise UsageError(f"{path}, line {number}: not a JSON object")
+def objects(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """The objects of a JSON Lines file and their lines, from 1; empty lines are none.
+
+    Raises:
+        UsageError: no such file, or a line that is no object.
+    """
+    found = []
+    for number, line in enumerate(_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{path}, line {number}: {error}") from error
+        if not isinstance(row, dict):
+            raise UsageError(f"{path}, line {number}: not a JSON object")
+        found.append((number, row))
     return found
 
 
@@ -210,6 +256,6 @@ def _parquet(path: Path) -> Iterable[Mapping[str, Any]]:
         raise UsageError(f"{path}: reading Parquet needs pyarrow: pip install pyarrow") from error
     try:
         rows: list[Mapping[str, Any]] = parquet.read_table(path).to_pylist()
-    except pyarrow.ArrowException as error:
+    except (OSError, pyarrow.ArrowException) as error:
         raise UsageError(f"{path}: {error}") from error
     return rows

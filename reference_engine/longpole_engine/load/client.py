@@ -147,7 +147,8 @@ class Client:
                     self.target.request(body, traceparent), answer, behaviour, limit
                 )
         except TimeoutError:
-            answer.failure = Failure.TIMEOUT
+            if answer.call.end_ns is None:  # its end may have come while this process had no time
+                answer.failure = Failure.TIMEOUT
         except OSError as error:
             answer.failure, answer.text = Failure.CONNECT, str(error)
         if answer.call.end_ns is None:

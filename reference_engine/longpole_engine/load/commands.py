@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import os
 import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_REPORT_EVERY_S = 10.0
+_MAX_S = 366 * 86_400.0
 
 
 class SpanType(click.ParamType[float]):
@@ -43,10 +45,27 @@ class SpanType(click.ParamType[float]):
         found = _SPAN.fullmatch(str(value))
         if not found:
             self.fail(f"'{value}' is no time: 500ms, 30s, 5m, 1h", param, ctx)
-        return float(found[1]) * _SECONDS[found[2]]
+        seconds = float(found[1]) * _SECONDS[found[2]]
+        if seconds > _MAX_S:
+            self.fail(f"'{value}' is more than a year", param, ctx)
+        return seconds
 
 
-_SHARE = click.FloatRange(0, 1)
+class NumberRange(click.FloatRange):
+    """A range without nan, which click's lets pass."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number."""
+        found = float(super().convert(value, param, ctx))
+        if math.isnan(found):
+            self.fail("nan is no number", param, ctx)
+        return found
+
+
+_SHARE = NumberRange(0, 1)
+_LENGTH = click.IntRange(1, 1_000_000)
 
 
 @click.command("load")
@@ -57,14 +76,17 @@ _SHARE = click.FloatRange(0, 1)
     "closed:N, a file (t_s or t_ms, input_tokens, output_tokens, block_ids, session), or a "
     "collector's address: its traffic again.",
 )  # fmt: skip
-@click.option("--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+@click.option("--speed", type=NumberRange(1e-6, 1e6), default=1.0, show_default=True,
               help="Of a recording's clock.")  # fmt: skip
 @click.option("--since", type=SpanType(), default="24h", show_default=True, help="Of a collector.")
 @click.option("--route", help="Of a collector's traffic; also the route of this run's traces.")
-@click.option("--model", default="default", show_default=True)
-@click.option("--input-tokens", type=click.IntRange(1), default=128, show_default=True)
-@click.option("--output-tokens", type=click.IntRange(1), default=64, show_default=True)
+@click.option("--model", help="(default: the one that the server has)")
+@click.option("--input-tokens", type=_LENGTH, default=128, show_default=True)
+@click.option("--output-tokens", type=_LENGTH, default=64, show_default=True)
 @click.option("--language", default="en", show_default=True, help="Of prompts.")
+@click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Ask these, not words without meaning: JSON Lines, each the body of a chat "
+              "request or {\"prompt\": \"...\"}.")  # fmt: skip
 @click.option("--duration", type=SpanType(), help="Send for so long.")
 @click.option("--requests", type=click.IntRange(1), help="Send so many.")
 @click.option("--max-failures", type=click.IntRange(1), help="Stop after so many.")
@@ -87,7 +109,7 @@ _SHARE = click.FloatRange(0, 1)
               "where --command is given. Here a target may also be engine:KEY=VALUE,... with KEYs "
               "of [engine]: such an engine is started.")  # fmt: skip
 @click.option("--against-release", help="What its traces are called (default: candidate).")
-@click.option("--against-model", help="The model asked of it (default: --model).")
+@click.option("--against-model", help="The model asked of it, where it is not --model.")
 @click.option(
     "--blocks",
     type=click.IntRange(2),
@@ -99,7 +121,7 @@ _SHARE = click.FloatRange(0, 1)
     help="Data folder of both targets' traces (default: ./.longpole), without --otlp.",
 )
 @click.option("--target", metavar="[pQ:]METRIC", help="What decides, as of `longpole compare`.")
-@click.option("--margin", type=click.FloatRange(0, 0.5, min_open=True), help="Likewise.")
+@click.option("--margin", type=NumberRange(0, 0.5, min_open=True), help="Likewise.")
 @click.option("--json", "is_json", is_flag=True, help="One JSON document on standard output.")
 def load(
     url: str | None, line: str | None, arrivals: str, is_json: bool, otlp: str | None, **given: Any
@@ -107,8 +129,8 @@ def load(
     """Send requests to an OpenAI-compatible URL, on time whatever comes back.
 
     Latency counts from the time a request was due, so a target that stalls cannot hide it. The
-    key is OPENAI_API_KEY's. Prompts are words without meaning. Ctrl-C ends the run, and what has
-    come is told.
+    key is OPENAI_API_KEY's. Prompts are words without meaning, or --prompts. Ctrl-C ends the run,
+    and what has come is told.
 
     With --against the same load goes to two targets, block by block in turn, and `longpole compare`
     judges the candidate; the exit code is its: 0, 3 worse, 4 not enough evidence.
@@ -122,23 +144,29 @@ def load(
         raise LongpoleError(
             f"`longpole load` needs {error.name}: pip install 'longpole[engine]'"
         ) from error
+    from longpole_engine.load.served import model_of
     from longpole_engine.load.summary import summary
     from longpole_engine.load.told import told
     from longpole_engine.load.traces import Part, Traces
 
+    if given["prompts"] is not None:
+        _check_generates_none()
     plan = _plan(given)
     if given["against"] is not None:
         where = (str(line if url is None else url), given["against"])
         sys.exit(_against(where, plan, arrivals, given | {"otlp": otlp}, line is not None, is_json))
     _check_alone(given)
     planned = _arrivals(arrivals, given)
-    part = Part(given["release"])
-    tracer = Traces(otlp, plan.model, given["route"] or "load", part) if otlp else None
     target: Asker
     if line is not None:
         target = Program(line)
     else:
-        target = Client(Target.at(str(url), os.environ.get("OPENAI_API_KEY")))
+        key = os.environ.get("OPENAI_API_KEY")
+        at = Target.at(str(url), key)
+        target = Client(at)
+        plan = replace(plan, model=given["model"] or model_of(at, key))
+    part = Part(given["release"])
+    tracer = Traces(otlp, plan.model, given["route"] or "load", part) if otlp else None
     _allow_many_files()
     gc.freeze()  # what is loaded by now stays: collections need not look at it, and are short
     try:
@@ -168,7 +196,7 @@ def load(
 @click.option(
     "--jitter", type=SpanType(), default="0s", help="Each piece is late by up to so much."
 )
-@click.option("--bytes-per-s", type=click.FloatRange(0, min_open=True), help="A narrow line.")
+@click.option("--bytes-per-s", type=NumberRange(0, min_open=True), help="A narrow line.")
 @click.option("--seed", type=int, default=0, show_default=True)
 def proxy(url: str, port: int, shares: tuple[str, ...], **given: Any) -> None:
     """Stand before a server on 127.0.0.1 and fail as providers do; the same for the same seed."""
@@ -216,8 +244,9 @@ def _share(text: str) -> tuple[Fault, float]:
 
 def _plan(given: dict[str, Any]) -> Plan:
     from longpole_engine.load.client import Behaviour
-    from longpole_engine.load.prompts import LANGUAGES
+    from longpole_engine.load.prompts import LANGUAGES, recorded
     from longpole_engine.load.run import Plan
+    from longpole_engine.load.served import UNKNOWN
 
     shares = {
         Behaviour.SLOW: given["slow"],
@@ -229,7 +258,7 @@ def _plan(given: dict[str, Any]) -> Plan:
     if given["language"] not in LANGUAGES:
         raise UsageError(f"--language is one of {', '.join(LANGUAGES)}, not '{given['language']}'")
     return Plan(
-        model=given["model"],
+        model=given["model"] or UNKNOWN,
         input_tokens=given["input_tokens"],
         output_tokens=given["output_tokens"],
         seed=given["seed"],
@@ -242,6 +271,7 @@ def _plan(given: dict[str, Any]) -> Plan:
         think_s=given["think"],
         turns=given["turns"],
         language=given["language"],
+        prompts=recorded(given["prompts"]) if given["prompts"] else (),
         shares=shares,
         limits={
             Behaviour.SLOW: given["slow_pause"],
@@ -257,12 +287,24 @@ def _arrivals(text: str, given: dict[str, Any]) -> Iterable[Session] | Closed:
     if text.startswith(("http://", "https://")):
         since_ns = time.time_ns() - round(given["since"] * 1e9)
         key = os.environ.get("LONGPOLE_COLLECTOR_API_KEY")
-        return replay.sessions(text, key, since_ns, given["route"], given["speed"])
-    if Path(text).suffix in (".csv", ".jsonl", ".json", ".parquet"):
+        found = replay.sessions(text, key, since_ns, given["route"], given["speed"])
+        if not any(turn.blocks for session in found for turn in session.turns):
+            click.echo("no call has prefix hashes ([sdk] prefix_hashes): none is shared", err=True)
+        return found
+    if Path(text).suffix.lower() in (".csv", ".jsonl", ".json", ".parquet"):
         return recorded(Path(text), given["speed"])
+    planned = parse(text, given["seed"])
     if given["duration"] is None and given["requests"] is None:
         raise UsageError(f"'{text}' has no end: say --duration or --requests")
-    return parse(text, given["seed"])
+    return planned
+
+
+def _check_generates_none() -> None:
+    """Refuse what is of generated prompts, where they are given."""
+    source = click.get_current_context().get_parameter_source
+    for name in ("input_tokens", "language", "turns"):
+        if source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name.replace('_', '-')} does not go with --prompts")
 
 
 def _check_alone(given: dict[str, Any]) -> None:
@@ -282,6 +324,7 @@ def _against(
 ) -> int:
     from longpole_engine.load.against import NUM_BLOCKS
     from longpole_engine.load.against_command import Against, play
+    from longpole_engine.load.progress import Progress
 
     chosen = {"blocks": NUM_BLOCKS, "db": Path(".longpole"), "target": "e2e_ms"}
     given = given | {name: given[name] or value for name, value in chosen.items()}
@@ -296,13 +339,15 @@ def _against(
 
     asked = Against(where, is_command, plan, text, arrivals, given)
     _allow_many_files()
-    return play(asked, is_json, _Progress(plan))
+    return play(asked, is_json, Progress(plan.max_requests, plan.duration_s))
 
 
 async def _run(plan: Plan, planned: Iterable[Session] | Closed, target: Asker, tracer: Any) -> Run:
+    from longpole_engine.load.progress import Progress
     from longpole_engine.load.run import Run
 
-    progress = _Progress(plan)
+    last_s = planned[-1].due_s if isinstance(planned, list) else None
+    progress = Progress(plan.max_requests, plan.duration_s or last_s)
     waker = alarm()
     run = Run(plan, target, tracer, progress, waker.until if waker else None)
     loop = asyncio.get_running_loop()
@@ -317,6 +362,7 @@ async def _run(plan: Plan, planned: Iterable[Session] | Closed, target: Asker, t
         await run(planned)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        progress.clear()
         if waker is not None:
             waker.close()
     return run
@@ -349,24 +395,3 @@ def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ModuleNotFoundError:
         return None
     return uvloop.new_event_loop
-
-
-class _Progress:
-    """One line on a terminal, kept up to date; elsewhere one every ten seconds."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._is_terminal = sys.stderr.isatty()
-        self._begun_s = self._last_s = time.monotonic()
-
-    def __call__(self, run: Run) -> None:
-        now_s = time.monotonic()
-        if now_s - self._last_s < (0.2 if self._is_terminal else _REPORT_EVERY_S):
-            return
-        self._last_s = now_s
-        of = f" of {self._plan.max_requests}" if self._plan.max_requests else ""
-        line = (
-            f"{now_s - self._begun_s:5.0f} s  {len(run.sent)}{of} answered  "
-            f"{run.num_in_flight} in flight  {run.num_failed} failed"
-        )
-        click.echo(f"\r{line}  " if self._is_terminal else line, nl=not self._is_terminal, err=True)

@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from longpole_engine.load.commands import SpanType
+from longpole_engine.load.commands import NumberRange, SpanType
 
 
 @click.command("incident")
 @click.argument("name", required=False)
 @click.option("--model", default="smollm2", show_default=True, help="Of the engines.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True,
+@click.option("--rate", type=NumberRange(1e-6, 1e5), default=1.0, show_default=True,
               help="Requests a second, Poisson.")  # fmt: skip
 @click.option("--duration", type=SpanType(), default="60s", show_default=True,
               help="Half of it before, half after the incident's work.")  # fmt: skip

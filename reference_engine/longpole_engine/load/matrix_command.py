@@ -7,11 +7,13 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from longpole.errors import UsageError
+from longpole_engine.load.commands import NumberRange
 from longpole_engine.settings import DEFAULTS
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ class _List(click.ParamType[tuple[str, ...]]):
 @click.option("--setting", "settings", multiple=True, metavar="KEY=VALUE[,VALUE]",
               help="Of [engine], as policy=fcfs,shortest or weights=int4,int8.")  # fmt: skip
 @click.option("--requests", type=click.IntRange(1), default=24, show_default=True, help="A cell.")
-@click.option("--spread", type=click.FloatRange(0, 1), default=0.0, show_default=True,
+@click.option("--spread", type=NumberRange(0, 1), default=0.0, show_default=True,
               help="How far lengths of prompts differ from the cell's.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--json", "is_json", is_flag=True, help="The document on standard output, too.")
@@ -73,6 +75,7 @@ def matrix(out: Path, is_json: bool, **given: Any) -> None:
     def say(text: str) -> None:
         click.echo(text, err=True)
 
+    _check_writable(out)
     made = Matrix(basis, axes, out, machine, say)
     say(f"{made.num_wanted} cells, {made.num_wanted - len(made.left)} of them done before")
     try:
@@ -83,6 +86,16 @@ def matrix(out: Path, is_json: bool, **given: Any) -> None:
     click.echo(
         json.dumps(made.document, indent=1) if is_json else "\n".join(_told(made.document, out))
     )
+
+
+def _check_writable(out: Path) -> None:
+    """Refuse a place that cannot take the document, before anything is run."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"--out {out}: {error.strerror}") from error
 
 
 def _axes(given: Mapping[str, Any]) -> Axes:

@@ -37,7 +37,8 @@ class Program:
         limit: float = 0.0,
     ) -> Answer:
         """Run it once; ``TRACEPARENT`` is in its environment where traces are kept."""
-        prompt = str(json.loads(body)["messages"][0]["content"]).encode()
+        said = (each.get("content") for each in json.loads(body)["messages"])
+        prompt = "\n".join(text for text in said if isinstance(text, str)).encode()
         answer = Answer(now_ns())
         words = [*self._words]
         if traceparent:
@@ -50,7 +51,8 @@ class Program:
                 )
                 await self._read(process, prompt, answer, behaviour, limit)
         except TimeoutError:
-            answer.failure = Failure.TIMEOUT
+            if answer.call.end_ns is None:
+                answer.failure = Failure.TIMEOUT
         except OSError as error:
             answer.failure, answer.text = Failure.CONNECT, str(error)[:MAX_ERROR_BYTES]
         finally:

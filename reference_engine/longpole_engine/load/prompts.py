@@ -1,12 +1,17 @@
-"""Prompts of a wanted length whose prefixes are shared as wanted; words without meaning."""
+"""Prompts: of a wanted length whose prefixes are shared as wanted, words without meaning; or given.
+
+What a file gives is sent to the target and kept nowhere.
+"""
 
 from collections.abc import Sequence
 from functools import cache
 from hashlib import blake2b
+from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
-from longpole_engine.load.arrivals import Turn
+from longpole.errors import UsageError
+from longpole_engine.load.arrivals import Turn, objects
 
 _TEXTS: Final = {
     "en": """
@@ -59,10 +64,15 @@ def text(turn: Turn, num_tokens: int, unique: str, language: str = "en") -> str:
         language: of :data:`LANGUAGES`.
     """
     blocks: Sequence[int | str] = turn.blocks or (f"alone {unique}",)
-    size = -(-num_tokens // len(blocks))
+    size = turn.block_tokens or -(-num_tokens // len(blocks))
     words: list[str] = []
-    for block in blocks:
+    for block in blocks[:-1]:
         words += _piece(f"block {block}", size, language)
+    num_last = num_tokens - len(words)
+    if turn.block_tokens and num_last < 1:  # what the last block differs in shall be there
+        num_last = min(_NUM_LEAD, num_tokens)
+        del words[num_tokens - num_last :]
+    words += _piece(f"block {blocks[-1]}", max(0, num_last), language)
     return " ".join(words[:num_tokens])
 
 
@@ -84,3 +94,36 @@ def _piece(name: str, size: int, language: str) -> Sequence[str]:
 @cache
 def _pool(language: str) -> Sequence[str]:
     return Random("pool").choices(_WORDS[language], k=_POOL_SIZE)  # noqa: S311 - no secret
+
+
+def recorded(path: Path) -> list[dict[str, Any]]:
+    """The requests of a JSON Lines file, as bodies for a chat completion.
+
+    A line has ``messages``, or ``prompt``, a text that a user says; whatever else it has
+    (``temperature``, ``max_tokens``, ``tools``) is asked, too.
+
+    Raises:
+        UsageError: no such file, nothing in it, or a line that asks nothing.
+    """
+    found = []
+    for number, line in objects(path):
+        asked = {name: value for name, value in line.items() if name != "prompt"}
+        if isinstance(line.get("prompt"), str):
+            asked["messages"] = [{"role": "user", "content": line["prompt"]}]
+        if not _is_asked(asked.get("messages")):
+            raise UsageError(
+                f"{path}, line {number}: needs 'prompt', or 'messages' that begin with a text"
+            )
+        found.append(asked)
+    if not found:
+        raise UsageError(f"{path}: no prompts in it")
+    return found
+
+
+def _is_asked(messages: object) -> bool:
+    return (
+        isinstance(messages, list)
+        and bool(messages)
+        and all(isinstance(each, dict) and "role" in each for each in messages)
+        and isinstance(messages[0].get("content"), str)
+    )

@@ -1,8 +1,8 @@
 """A proxy that makes a provider fail as providers do, the same way for the same seed.
 
 It stands between a client and any OpenAI-compatible server on this machine and harms a share of
-the answers: refusals, errors, silence, streams that break off, an error in mid stream, a gateway
-that holds a stream back; and it can slow all of them down.
+the answers to POST: refusals, errors, silence, streams that break off, an error in mid stream, a
+gateway that holds a stream back; and it can slow all of them down.
 """
 
 import asyncio
@@ -102,6 +102,8 @@ class Proxy(Door):
 
     async def request(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> bool:
         """Answer one request as its number says; whether the connection goes on."""
+        if not head.startswith(b"POST "):  # a list of models, a check of health
+            return await self._relay(head, body, writer, None)
         fault = self._faults.of(self._num_requests)
         self._num_requests += 1
         name = "none" if fault is None else str(fault)

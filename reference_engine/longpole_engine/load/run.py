@@ -3,7 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol
@@ -14,6 +15,14 @@ from longpole_engine.load.client import Answer, Behaviour, now_ns
 
 _NS: Final = 1_000_000_000
 _MS: Final = 1_000_000
+_MAX_LATE_NS: Final = 10 * _NS
+"""A request this late is counted and not sent: a rate that no machine can send has an end, too."""
+_YIELD_EVERY: Final = 1_024
+_MAX_MORE: Final = 1 << 20
+"""More blocks than a session adds to its first prompt."""
+_PROGRESS_S: Final = 1.0
+_PAUSE_S: Final = 0.1
+"""Of a closed loop's client after a failure: a target that is down is not asked all the time."""
 
 
 class Asker(Protocol):
@@ -49,7 +58,9 @@ class Plan:
 
     ``shares`` are parts of the requests (0 to 1) whose clients do other than read; ``limits``
     what :meth:`longpole_engine.load.client.Client.ask` calls ``limit`` for them; ``lead`` is a word
-    before every prompt, so that no cache knows it from other runs.
+    before every prompt, so that no cache knows it from other runs; ``prompts`` are bodies
+    (:func:`longpole_engine.load.prompts.recorded`) that are asked in turn, in an order drawn from
+    the seed, in place of generated prompts.
     """
 
     model: str
@@ -66,6 +77,7 @@ class Plan:
     turns: int = 1
     language: str = prompts.LANGUAGES[0]
     lead: str = ""
+    prompts: Sequence[Mapping[str, Any]] = ()
     shares: Mapping[Behaviour, float] = field(default_factory=dict)
     limits: Mapping[Behaviour, float] = field(default_factory=dict)
 
@@ -102,7 +114,7 @@ class Run:
         plan: what to send.
         target: whom to ask.
         tracer: where traces go; ``None`` for nowhere.
-        on_answer: called after each answer.
+        on_answer: called after each answer, and once a second.
         until: waits for arrivals; by default on the loop's clock of milliseconds.
     """
 
@@ -117,8 +129,14 @@ class Run:
         self.plan = plan
         self.sent: list[Sent] = []
         self.num_due = 0
+        self.due_ns: tuple[int, int] | None = None
+        """When the first and the last request were due, sent or not."""
+        self.sent_ns: tuple[int, int] | None = None
+        """When the first and the last one were sent."""
         self.num_not_sent = 0
-        """Due, but ``max_in_flight`` requests were already waiting."""
+        """Due, but ``max_in_flight`` requests were already waiting; or too late."""
+        self.num_too_late = 0
+        """Of these: ten seconds late."""
         self.num_given_up = 0
         """In flight when the run was stopped by hand."""
         self.num_failed = 0
@@ -132,6 +150,8 @@ class Run:
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
         self._error: BaseException | None = None
+        order = Random(f"prompts {plan.seed}")  # noqa: S311 - no secret
+        self._prompts = order.sample(plan.prompts, len(plan.prompts))
 
     def stop(self) -> None:
         """Send no more and give up what is in flight; what has come stays."""
@@ -148,7 +168,10 @@ class Run:
                     self._start(self._client(arrivals.turn))
             else:
                 self._start(self._open(arrivals))
-            await self._over.wait()
+            while not self._over.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._over.wait(), _PROGRESS_S)
+                self._on_answer(self)
             left = list(self._tasks)
             for task in left:
                 task.cancel()
@@ -167,13 +190,20 @@ class Run:
             due_ns = self.begun_ns + round(session.due_s * _NS)
             if self._is_over(due_ns):
                 return
+            if now_ns() - due_ns > _MAX_LATE_NS:
+                self.num_due += 1
+                self.num_too_late += 1
+                self._leave_out(due_ns)
+                if not self.num_too_late % _YIELD_EVERY:
+                    await asyncio.sleep(0)
+                continue
             asked = self._ask(number, 0, session.turns[0])
             await self._until(due_ns)
             if self._is_over(due_ns):
                 return  # turns of others came meanwhile
             self.num_due += 1
             if self.num_in_flight >= self.plan.max_in_flight:
-                self.num_not_sent += 1
+                self._leave_out(due_ns)
                 continue
             self._start(self._session(due_ns, asked, session.turns))
 
@@ -185,7 +215,11 @@ class Run:
                     return
                 self.num_due += 1
                 asked = self._ask(asked.session, index, turn)
-                await _until(due_ns)
+                try:
+                    await _until(due_ns)
+                except asyncio.CancelledError:
+                    self.num_due -= 1  # the run was stopped before it was due
+                    raise
             answer = await self._request(due_ns, asked)
             if not answer.is_whole:
                 return  # a user whose answer fails does not go on
@@ -194,8 +228,13 @@ class Run:
         while not self._is_over(now_ns()):
             self.num_due += 1
             asked = self._ask(self.num_due, 0, turn(self.num_due))
-            await self._request(now_ns(), asked)
-            await asyncio.sleep(self.plan.think_s)
+            answer = await self._request(now_ns(), asked)
+            pause_s = _PAUSE_S if answer.failure else 0.0
+            await asyncio.sleep(max(pause_s, self.plan.think_s))
+
+    def _leave_out(self, due_ns: int) -> None:
+        self.num_not_sent += 1
+        self.due_ns = _widened(self.due_ns, due_ns)
 
     def _is_over(self, due_ns: int) -> bool:
         plan = self.plan
@@ -221,13 +260,16 @@ class Run:
     def _ask(self, session: int, index: int, turn: Turn) -> "_Asked":
         """What is asked, made before it is due; the same for the same seed."""
         name = f"{self.plan.seed} {session} {index}"
-        return _Asked(session, turn, self._behaviour(name), self._body(turn, name))
+        body = self._given(turn, session + index) if self._prompts else self._made(turn, name)
+        return _Asked(session, turn, self._behaviour(name), json.dumps(body).encode())
 
     async def _request(self, due_ns: int, asked: "_Asked") -> Answer:
         plan, behaviour = self.plan, asked.behaviour
         spans = traceparent = None
+        sent_ns = now_ns()
+        self.due_ns, self.sent_ns = _widened(self.due_ns, due_ns), _widened(self.sent_ns, sent_ns)
         if self._tracer is not None:
-            spans, traceparent = self._tracer.begin(due_ns, now_ns(), asked.session)
+            spans, traceparent = self._tracer.begin(due_ns, sent_ns, asked.session)
         self.num_in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.num_in_flight)
         try:
@@ -259,23 +301,39 @@ class Run:
                 return behaviour
         return Behaviour.READS
 
-    def _body(self, turn: Turn, name: str) -> bytes:
+    def _made(self, turn: Turn, name: str) -> dict[str, Any]:
+        num_input = self.plan.input_tokens if turn.input_tokens is None else turn.input_tokens
+        # a prompt of no token cannot be asked for: the least there is
+        text = prompts.text(turn, max(1, num_input), name, self.plan.language)
+        return self._body(turn, {"messages": [{"role": "user", "content": text}]})
+
+    def _given(self, turn: Turn, number: int) -> dict[str, Any]:
+        return self._body(turn, self._prompts[number % len(self._prompts)])
+
+    def _body(self, turn: Turn, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """What is asked with what every request has."""
         plan = self.plan
-        num_input = plan.input_tokens if turn.input_tokens is None else turn.input_tokens
         num_output = plan.output_tokens if turn.output_tokens is None else turn.output_tokens
-        # a prompt or an answer of no token cannot be asked for: the least there is
-        text = prompts.text(turn, max(1, num_input), name, plan.language)
+        body = {
+            **asked,
+            "model": plan.model,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if "max_completion_tokens" not in body:
+            # an answer of no token cannot be asked for: the least there is
+            body.setdefault("max_tokens", max(1, num_output))
         if plan.lead:
-            text = f"{plan.lead} {text}"
-        return json.dumps(
-            {
-                "model": plan.model,
-                "messages": [{"role": "user", "content": text}],
-                "max_tokens": max(1, num_output),
-                "stream": True,
-                "stream_options": {"include_usage": True},
-            }
-        ).encode()
+            first, *others = asked["messages"]
+            led = {**first, "content": f"{plan.lead} {first['content']}"}
+            body["messages"] = [led, *others]
+        return body
+
+
+def _widened(span_ns: tuple[int, int] | None, at_ns: int) -> tuple[int, int]:
+    """The stretch of time with this moment in it."""
+    first_ns, last_ns = span_ns or (at_ns, at_ns)
+    return min(first_ns, at_ns), max(last_ns, at_ns)
 
 
 async def _until(due_ns: int) -> None:
@@ -296,12 +354,13 @@ def _with_turns(arrivals: Iterable[Session], plan: Plan) -> Iterator[Session]:
         blocks = first.blocks or (-plan.seed * 1_000_003 - number - 1,)
         num_input = plan.input_tokens if first.input_tokens is None else first.input_tokens
         turns = (
-            # each turn's prompt is the one before it and as much again
+            # each turn's prompt is the one before it and as much again, in as many blocks
             Turn(
                 plan.think_s if index else 0.0,
                 num_input * (index + 1),
                 first.output_tokens,
-                (*blocks, *(blocks[-1] * 1_000 + more for more in range(index))),
+                (*blocks, *(blocks[-1] * _MAX_MORE + at for at in range(index * len(blocks)))),
+                first.block_tokens,
             )
             for index in range(plan.turns)
         )

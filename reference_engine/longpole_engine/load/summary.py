@@ -27,7 +27,7 @@ def summary(run: Run, arrivals: str) -> dict[str, Any]:
     warm = [each for each in run.sent if not _is_cold(each)]
     cold = [each for each in run.sent if _is_cold(each)]
     due_s = sorted((each.due_ns - run.begun_ns) / 1e9 for each in run.sent)
-    spread_s = due_s[-1] - due_s[0] if due_s else 0.0
+    num_sent = len(run.sent) + run.num_given_up
     lag_ms = [each.lag_ns / _MS for each in run.sent]
     whole = [each for each in run.sent if each.answer.is_whole]
     tokens = [each.answer.call.usage.output_tokens for each in whole]
@@ -40,14 +40,16 @@ def summary(run: Run, arrivals: str) -> dict[str, Any]:
         "is_partial": run.is_stopped,
         "duration_s": seconds,
         "num_due": run.num_due,
-        "num_sent": len(run.sent),
+        "num_sent": num_sent,
         "num_not_sent": run.num_not_sent,
+        "num_too_late": run.num_too_late,
         "num_given_up": run.num_given_up,
         "num_completed": len(whole),
         "failures": dict(Counter(failure(each) for each in run.sent if each.answer.failure)),
+        "failure_texts": _texts(run.sent),
         "behaviours": dict(Counter(str(each.behaviour) for each in run.sent)),
-        "asked_per_s": (run.num_due - 1) / spread_s if is_open and spread_s else None,
-        "sent_per_s": _rate_per_s(run.sent),
+        "asked_per_s": _rate_per_s(run.num_due, run.due_ns) if is_open else None,
+        "sent_per_s": _rate_per_s(num_sent, run.sent_ns),
         "completed_per_s": len(whole) / seconds if seconds else None,
         "arrivals_cv2": squared_cv(due_s) if is_open else None,
         "max_in_flight": run.max_in_flight,
@@ -75,6 +77,15 @@ def failure(each: Sent) -> str:
     return f"{why}_{status}" if why == "status" else str(why)
 
 
+def _texts(sent: Iterable[Sent]) -> dict[str, str]:
+    """What the target said of the first failure of each kind, if it said anything."""
+    found: dict[str, str] = {}
+    for each in sent:
+        if each.answer.failure and each.answer.text:
+            found.setdefault(failure(each), each.answer.text)
+    return found
+
+
 def _is_behind(found: dict[str, Any]) -> bool:
     """Whether the machine could not send as asked: then the figures are its own, too."""
     asked, sent, lag = found["asked_per_s"], found["sent_per_s"], found["send_lag_ms"]
@@ -86,12 +97,9 @@ def _is_behind(found: dict[str, Any]) -> bool:
     )
 
 
-def _rate_per_s(sent: Sequence[Sent]) -> float | None:
-    if len(sent) < 2:
-        return None
-    times = [each.answer.call.start_ns for each in sent]
-    seconds = (max(times) - min(times)) / 1e9
-    return (len(sent) - 1) / seconds if seconds else None
+def _rate_per_s(num: int, span_ns: tuple[int, int] | None) -> float | None:
+    first_ns, last_ns = span_ns or (0, 0)
+    return (num - 1) * 1e9 / (last_ns - first_ns) if last_ns > first_ns else None
 
 
 def _known_sum(values: Iterable[int | None]) -> int | None:

@@ -1,6 +1,6 @@
-"""Plays every recipe once with few requests, side by side; prints a run's document a line.
+"""Plays every recipe once with few requests, side by side, then turns a knob of `lab whatif`.
 
-In a process of its own: it loads torch, and sets up the SDK for good.
+Prints a document a line. In a process of its own: it loads torch, and sets up the SDK for good.
 """
 
 import asyncio
@@ -11,11 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from longpole_dashboard.lab.catalogue import all_recipes
+from longpole_dashboard.lab.knobs import KNOBS
 from longpole_dashboard.lab.play import play
 from longpole_dashboard.lab.recipe import Recipe, Side
 from longpole_dashboard.lab.run import Run
 from longpole_dashboard.lab.stage_set import StageSet
 from longpole_dashboard.lab.verdict import judge
+from longpole_dashboard.lab.whatif import check
 
 SEED = 1
 MAX_ENGINES = 3
@@ -43,13 +45,15 @@ async def every(stage: StageSet, scale: float) -> list[Run]:
 
 
 def main(scale: float) -> None:
-    """Play all of them."""
+    """Play all of them, and the knob."""
     with (
         tempfile.TemporaryDirectory() as folder,
         StageSet(Path(folder), "tiny") as stage,
     ):
         for run in asyncio.run(every(stage, scale)):
             print(json.dumps(run.document(), allow_nan=False))
+        knob = check(stage, KNOBS["no-approval"], SEED, 0.1)
+        print(json.dumps(knob.document(), allow_nan=False))
 
 
 if __name__ == "__main__":

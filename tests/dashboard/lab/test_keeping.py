@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from longpole.errors import BadInput, LongpoleError
+from longpole.errors import BadInput, LongpoleError, UsageError
 from longpole_dashboard.lab.keeping import MAX_FAILED, Work, kept_runs, played_all
 
 PLAN = [("a", 1), ("b", 1), ("a", 2)]
@@ -73,6 +73,15 @@ def test_where_nothing_can_be_played_it_ends_and_keeps_what_was(tmp_path) -> Non
     with pytest.raises(LongpoleError, match="no engine"):
         second.all(work(file))
     assert set(kept_runs(file, "recipe")) == {("a", 1), ("a", 2)}
+
+
+def test_a_file_that_cannot_be_kept_is_refused_before_anything_is_played(tmp_path) -> None:
+    (tmp_path / "file").write_bytes(b"\xff\xfe")
+    for path in (tmp_path, tmp_path / "file", tmp_path / "file" / "runs.jsonl"):
+        with pytest.raises(UsageError, match="--runs"):
+            kept_runs(path, "recipe")
+    assert kept_runs(tmp_path / "new" / "runs.jsonl", "recipe") == {}
+    assert (tmp_path / "new").is_dir()
 
 
 def test_a_file_of_something_else_is_refused_with_its_line(tmp_path) -> None:
