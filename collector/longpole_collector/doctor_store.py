@@ -32,7 +32,7 @@ def store_checks(folder: Path, store: str | None) -> Iterator[Check]:
         folder: the data folder; no collector runs on it.
         store: the address; ``None`` if the spans are in the folder.
     """
-    from longpole_collector.ingest import OUTBOX_FOLDER  # needs the extra
+    from longpole_collector.ingest import OUTBOX_FOLDER, UNDECIDED_FOLDER  # needs the extra
 
     if store is not None:
         yield _asked(store)
@@ -41,6 +41,10 @@ def store_checks(folder: Path, store: str | None) -> Iterator[Check]:
         detail = f"{waiting} bytes of requests wait for a ClickHouse store"
         fix = f"longpole collect --db {folder} --store clickhouse://HOST:PORT/DATABASE"
         yield Check("outbox", WARN, detail, fix)
+    kept = sum(path.stat().st_size for path in (folder / UNDECIDED_FOLDER).glob("*.duckdb"))
+    if kept:
+        detail = f"{kept} bytes of sampled traces, some perhaps on their way to a ClickHouse store"
+        yield Check("undecided", WARN, detail, f"start the collector on {folder} again")
 
 
 def _asked(store: str) -> Check:

@@ -8,7 +8,6 @@ never a span.
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,14 +16,14 @@ import pyarrow as pa
 from longpole_collector.content import Policy, Scrubber
 from longpole_collector.decode import Received
 from longpole_collector.health import Health
-from longpole_collector.normalise import Reader
 from longpole_collector.putting import Full, Putter
 from longpole_collector.stores.clickhouse.client import BadValue
 from longpole_collector.stores.clickhouse.far import STORING, FarStore
 from longpole_collector.stores.clickhouse.otel import shared_key
 from longpole_collector.wal import Position
 
-_MARK: Final = "stored"
+MARK: Final = "stored"
+"""The file that says how far a log is stored, beside it."""
 
 
 class FarWriter(Putter):
@@ -47,7 +46,7 @@ class FarWriter(Putter):
         super().__init__(health, Scrubber(policy, health))
         self._store = store
         self._place = folder
-        self._mark = log_folder / _MARK
+        self._mark = log_folder / MARK
         self._stored = self._saved = _marked(self._mark)
         self._sender = secrets.token_hex(8)
         self._has_key = False
@@ -60,9 +59,7 @@ class FarWriter(Putter):
         """
         if not self._has_key:
             with self._store.reached(STORING) as store:
-                policy = replace(self._scrubber.policy, key=shared_key(store.client))
-            self._scrubber = Scrubber(policy, self.health)
-            self._reader = Reader(self.health, self._scrubber)
+                self.use_key(shared_key(store.client))
             self._has_key = True
         return super().read(received)
 
@@ -87,9 +84,7 @@ class FarWriter(Putter):
         Raises:
             OSError: the disk refuses.
         """
-        draft = self._mark.with_suffix(".new")
-        draft.write_text("{}:{}".format(*self._stored), encoding="ascii")
-        draft.replace(self._mark)
+        put_text(self._mark, "{}:{}".format(*self._stored))
         self._saved = self._stored
 
     def stored(self) -> Position:
@@ -128,6 +123,18 @@ class FarWriter(Putter):
 
     def _folder(self) -> Path | None:
         return self._place
+
+
+def put_text(path: Path, text: str) -> None:
+    """Put a short text into a file, wholly or not at all.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    draft = path.with_suffix(".new")
+    draft.touch(mode=0o600)
+    draft.write_text(text, encoding="ascii")
+    draft.replace(path)
 
 
 def _marked(path: Path) -> Position:

@@ -162,6 +162,7 @@ def _request(data: bytes) -> Piece | Logs:
     """A request of traces, or else of logs: as the other, each is without a single good id."""
     try:
         piece = Piece(upb.parse(data, max_spans=None), Format.PROTOBUF, data)
+        upb.refuse_other_signals(data, piece.body)
     except BadInput:
         logs = _logs(data)
         if logs is None:

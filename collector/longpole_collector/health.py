@@ -57,6 +57,7 @@ GAUGES: Final = {
     "queue_spans": Metric((), "spans taken and not yet stored"),
     "dirty_traces": Metric((), "traces that wait for their roll-up"),
     "undecided_traces": Metric((), "traces that wait for the decision whether they are kept"),
+    "unsent_traces": Metric((), "traces that sampling kept and a ClickHouse store has not got"),
     "pending_events": Metric((), "GenAI events that wait for their span"),
     "stored_files": Metric((), "files of the store"),
     "stored_bytes": Metric(("what",), "bytes on disk: of the store, of the write-ahead log"),

@@ -19,7 +19,7 @@ from longpole.vocab import Rollup
 from longpole_collector.batch import Budget
 from longpole_collector.content import Scrubber, make_policy
 from longpole_collector.health import Health
-from longpole_collector.ingest import OUTBOX_FOLDER, WAL_FOLDER, Ingest, NotReady
+from longpole_collector.ingest import WAL_FOLDER, Ingest, NotReady
 from longpole_collector.kept_content import ContentRetention, content_retention, note_kept
 from longpole_collector.keys import DEFAULT_PROJECT
 from longpole_collector.pricing import Price, configured
@@ -31,6 +31,7 @@ from longpole_collector.whereabouts import find, withdraw
 from longpole_collector.writer import Writer
 
 if TYPE_CHECKING:
+    from longpole_collector.relay import Relay
     from longpole_collector.stores.clickhouse.far import FarStore
     from longpole_collector.stores.clickhouse.opening import Follower
 
@@ -84,11 +85,15 @@ class Project(NamedTuple):
         self.ingest.start()
         if self.far is not None:
             self.far.follower.start()
+            if self.far.relay is not None:
+                self.far.relay.start()
 
     async def close(self) -> None:
         """Bring everything taken into the store, let go of the folder."""
         await self.ingest.close()
         if self.far is not None:
+            if self.far.relay is not None:
+                await asyncio.to_thread(self.far.relay.stop)
             await asyncio.to_thread(self.far.follower.stop)
             if self.far.lock is not None:
                 os.close(self.far.lock)
@@ -99,10 +104,14 @@ class Project(NamedTuple):
 
 
 class Far(NamedTuple):
-    """What a project with a ClickHouse store holds: its settling thread, its folder's lock."""
+    """What a project with a ClickHouse store holds.
+
+    Its settling thread, its folder's lock; where traces are sampled what sends on the kept ones.
+    """
 
     follower: "Follower"
     lock: int | None
+    relay: "Relay | None" = None
 
 
 class Projects:
@@ -211,7 +220,7 @@ def open_project(
         UsageError: its settings cannot be used.
     """
     if settings.store is not None:
-        return _open_far(settings, settings.store, name, budget)
+        return _open_far(settings, settings.store, name, rollup, budget)
     folder = project_folder(settings.db, name)
     limits = Limits(settings.query_rows, settings.query_timeout_s, settings.query_memory)
     try:
@@ -220,7 +229,7 @@ def open_project(
         raise _taken(folder, error) from error
     try:
         health = Health()
-        _watch(health, budget, folder / WAL_FOLDER)
+        watch(health, budget, folder / WAL_FOLDER)
         _watch_files(health, store)
         policy = make_policy(folder, settings.project(name))
         own = settings.project(name)
@@ -239,46 +248,31 @@ def open_project(
     return Project(name, folder, store, ingest, content)
 
 
-def _open_far(settings: Settings, address: str, name: str, budget: Budget) -> Project:
+def _open_far(
+    settings: Settings, address: str, name: str, rollup: Rollup | None, budget: Budget
+) -> Project:
     """A project whose data are in a ClickHouse store, which need not answer now."""
-    from longpole_collector.far import FarWriter
+    from longpole_collector.far_project import open_way
     from longpole_collector.stores.clickhouse.address import of_project, parse
     from longpole_collector.stores.clickhouse.far import FarStore
     from longpole_collector.stores.clickhouse.opening import Follower
 
-    own = settings.project(name)
-    if own.content == "keep":
-        raise UsageError(
-            f"content = \"keep\" of project '{name}' is for the local store, which takes prompts "
-            'out again after keep_days: "drop" or "redact" with a ClickHouse store'
-        )
-    if settings.sampling.is_on:
-        raise UsageError(
-            "[collector.sampling] is for the local store: it decides where it has whole traces"
-        )
     store = FarStore(of_project(parse(address), name))
     folder = project_folder(settings.db, name)
-    outbox = folder / OUTBOX_FOLDER
-    outbox.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         lock = hold(folder, is_read_only=False)
     except StoreBusy as error:
         raise _taken(folder, error) from error
-    health = Health()
-    _watch(health, budget, outbox)
-    health.gauge("store_failing", lambda: int(store.problem is not None))
-    policy = make_policy(folder, own)
-    writer = FarWriter(store, folder, outbox, health, policy)
-    ingest = Ingest(
-        folder,
-        writer,
-        max_body_bytes=settings.max_body_bytes,
-        budget=budget,
-        max_log_bytes=settings.max_log_bytes,
-    )
+    try:
+        ingest, relay, policy = open_way(settings, name, folder, store, rollup, budget)
+    except BaseException:
+        if lock is not None:
+            os.close(lock)
+        raise
     follower = Follower(store, is_settling=settings.settle, policy=policy)
-    content = content_retention(policy, own)
-    return Project(name, folder, store, ingest, content, Far(follower, lock))
+    content = content_retention(policy, settings.project(name))
+    return Project(name, folder, store, ingest, content, Far(follower, lock, relay))
 
 
 def _taken(folder: Path, error: StoreBusy) -> StoreBusy:
@@ -292,7 +286,9 @@ def _taken(folder: Path, error: StoreBusy) -> StoreBusy:
     )
 
 
-def _watch(health: Health, budget: Budget, log_folder: Path) -> None:
+def watch(health: Health, budget: Budget, log_folder: Path) -> None:
+    """Show what waits in memory and in a log."""
+
     def log_bytes() -> dict[str, int]:
         num_bytes = 0
         for path in log_folder.glob("*.wal"):

@@ -9,6 +9,7 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -48,6 +49,11 @@ class Putter(ABC):
     def read(self, received: Sequence[Received]) -> pa.Table:
         """The rows of request bodies."""
         return self._reader.table(received)
+
+    def use_key(self, key: bytes) -> None:
+        """From now on pseudonyms are made with this key."""
+        self._scrubber = Scrubber(replace(self._scrubber.policy, key=key), self.health)
+        self._reader = Reader(self.health, self._scrubber)
 
     def note_stored(self, rows: pa.Table) -> None:
         """Count spans that were new to the store."""

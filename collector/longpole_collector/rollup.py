@@ -44,7 +44,7 @@ from longpole_collector.stores.schema import (
     trace_numbers,
 )
 from longpole_collector.stores.settle import Calls, Settled
-from longpole_collector.thinning import Thinner
+from longpole_collector.thinning import Kept, Thinner
 
 QUIET_S: Final = 0.3
 """A trace is computed this long after its last span."""
@@ -83,6 +83,7 @@ class Settler:
         rollup: Rollup | None,
         health: Health,
         sampling: SamplingRules | None = None,
+        kept: Kept | None = None,
     ) -> None:
         self._store = store
         self._rollups = Rollups(store)
@@ -103,7 +104,7 @@ class Settler:
         store.is_settled = self.is_settled
         self._thinner: Thinner | None = None
         if rollup is not None and sampling is not None and sampling.is_on:
-            self._thinner = Thinner(store, sampling, health, self._kin.of)
+            self._thinner = Thinner(store, sampling, health, self._kin.of, kept)
             health.gauge("undecided_traces", self._thinner.num_waiting)
 
     def num_dirty(self) -> int:

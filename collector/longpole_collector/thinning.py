@@ -41,6 +41,10 @@ _PAUSE_S: Final = 1.0
 _FORGET_S: Final = 600.0
 """Ids of dropped traces are let go of this often."""
 _NS_PER_S: Final = 1_000_000_000
+_FIRST_NS: Final = -(1 << 63)
+Kept = Callable[[pa.Table, int], object]
+"""Takes ``trace_hi, trace_lo, first_start_ns, last_start_ns`` of traces that are kept, and when
+that was decided: a number that grows. It is written down, and not saved yet."""
 _log = logging.getLogger("longpole.collector.sampling")
 
 
@@ -53,6 +57,7 @@ class Thinner:
         rules: SamplingRules,
         health: Health,
         kin: Callable[[Sequence[str]], set[str]] = lambda _ids: set(),
+        kept: Kept | None = None,
     ) -> None:
         """Find what was not decided yet.
 
@@ -61,17 +66,20 @@ class Thinner:
             rules: which are kept.
             health: counts what was decided.
             kin: the traces that tell of one call with these; they are kept or dropped together.
+            kept: is told what is kept, where that leaves for another store; ``None`` where all
+                stays in this one.
         """
         self._rules = rules
         self._health = health
         self._kin = kin
-        self._sampled = Sampled(store, rules.slices)
+        self._kept = kept
+        self._sampled = Sampled(store, rules.slices, is_relay=kept is not None)
         self._sampler = Sampler(rules)
         self._conditions = violations()
         self._judge = duckdb.connect(":memory:", config={"enable_external_access": False})
         self._waiting = Dirty()
         self._next_s = self._forget_s = 0.0
-        self._waiting.put(self._sampled.undecided(self._horizon_ns()), monotonic())
+        self._waiting.put(self._sampled.undecided(self._oldest_ns()), monotonic())
         window_ns = time_ns() - int(rules.window_s * _NS_PER_S)
         self._sampler.learn(self._sampled.decided(window_ns, _MOST_WAITING), monotonic())
 
@@ -85,7 +93,7 @@ class Thinner:
         Those from before traces were sampled are left, and old ones, which are rolled up anew.
         """
         is_ours = (traces["first_start_ns"].to_numpy() >= self._sampled.since_ns) & (
-            traces["last_start_ns"].to_numpy() >= self._horizon_ns()
+            traces["last_start_ns"].to_numpy() >= self._oldest_ns()
         )
         if is_ours.any():
             self._waiting.put(traces.filter(pa.array(is_ours)), monotonic())
@@ -126,21 +134,32 @@ class Thinner:
     def _horizon_ns(self) -> int:
         return time_ns() - int(self._rules.remember_s * _NS_PER_S)
 
+    def _oldest_ns(self) -> int:
+        """Traces whose last span begins earlier stay as they are; not where all have to leave."""
+        return self._horizon_ns() if self._kept is None else _FIRST_NS
+
     def _decide(self, ids: pa.Table, now_s: float) -> None:
         facts = self._sampled.facts(ids)
         late = self._sampled.gone(ids)
         facts = matching(facts, late, is_in=False) if late.num_rows else facts
-        facts = self._with_kin(facts)
+        facts, before = self._with_kin(facts), None
+        keys = [TRACE_HI, TRACE_LO]
+        if self._kept is not None:
+            before = self._sampled.kept_before(ids)
+            facts = matching(facts, before.select(keys), is_in=False)
         facts = facts.append_column("is_violation", pa.array(self._is_violation(facts)))
         found = self._sampler.decide(facts, now_s)
-        keys = [TRACE_HI, TRACE_LO]
         kept = facts.select(keys).append_column("weight", pa.array(found.weight))
-        self._sampled.apply(
-            kept.filter(pa.array(found.is_kept)),
+        kept = kept.filter(pa.array(found.is_kept))
+        kept = kept if before is None else pa.concat_tables([kept, before])
+        at_ns = self._sampled.apply(
+            kept,
             facts.select(keys).filter(pa.array(~found.is_kept)),
             late,
             (ids["first_start_ns"].to_numpy().min(), ids["last_start_ns"].to_numpy().max()),
         )
+        if self._kept is not None:
+            self._kept(matching(ids, kept.select(keys), is_in=True), at_ns)
         for place, name in enumerate(CLASSES):
             num = int(np.count_nonzero(found.is_kept & (found.reason == place)))
             if num:

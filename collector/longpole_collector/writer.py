@@ -28,6 +28,7 @@ from longpole_collector.sampling_rules import SamplingRules
 from longpole_collector.stores.duckdb import DuckStore, add_rows
 from longpole_collector.stores.events import WaitingEvents
 from longpole_collector.stores.schema import SPANS, to_arrow
+from longpole_collector.thinning import Kept
 from longpole_collector.wal import Position
 
 _BAD_VALUE: Final = (
@@ -55,6 +56,7 @@ class Writer(Putter):
         *,
         scrubber: Scrubber | None = None,
         sampling: SamplingRules | None = None,
+        kept: Kept | None = None,
     ) -> None:
         """Open the way into a store.
 
@@ -64,13 +66,14 @@ class Writer(Putter):
             health: counts what is stored and dropped.
             scrubber: decides what of prompts, answers and ids is kept; drops content if absent.
             sampling: which traces are kept; all if absent.
+            kept: is told which, where they leave for another store.
         """
         health = health or Health()
         super().__init__(health, scrubber or Scrubber(Policy(), health))
         self._store = store
         self._events = WaitingEvents(store)
         self._next_join_s = 0.0
-        self._settler = Settler(store, rollup, self.health, sampling)
+        self._settler = Settler(store, rollup, self.health, sampling, kept)
         self.health.gauge("dirty_traces", self._settler.num_dirty)
         self.health.gauge("pending_events", self._events.num_waiting)
 

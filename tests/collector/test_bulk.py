@@ -16,7 +16,7 @@ from longpole.vocab import keys
 from longpole_collector import bulk, normalise
 from longpole_collector.bulk.hashing import digest_with, states_of
 from longpole_collector.content import Policy, Scrubber
-from longpole_collector.decode import Format, Received, check, parse
+from longpole_collector.decode import Format, Received, check, parse, upb
 from longpole_collector.decode.raw import MAX_TIME_NS
 from longpole_collector.health import Health
 from longpole_collector.normalise import Reader
@@ -100,7 +100,7 @@ def verdict(body: bytes) -> Any:
 
 def slow_verdict(body: bytes) -> Any:
     try:
-        parsed = parse(body, Format.PROTOBUF)
+        upb.refuse_other_signals(body, parsed := parse(body, Format.PROTOBUF))
     except BadInput as error:
         return type(error), str(error)
     return parsed.num_spans, parsed.num_rejected, parsed.reason

@@ -1,6 +1,7 @@
 import stat
 import threading
 import time
+from itertools import count
 
 import duckdb
 import pyarrow as pa
@@ -17,12 +18,29 @@ from longpole_collector.stores.remote import RemoteReader
 from longpole_collector.stores.schema import SPANS, to_arrow
 from longpole_collector.wal import Position
 
+from .clickhouse.extra import IS_THERE
+
 SECOND = 1_000_000_000
+LOCAL = ("file", "memory", "remote")
+STORES = (*LOCAL, "clickhouse") if IS_THERE else LOCAL
+_numbers = count()
 
 
-@pytest.fixture(params=["file", "memory", "remote"])
+def open_clickhouse():
+    """A store in a database that nobody has used, of the engine in this process."""
+    from longpole_collector.stores.clickhouse.opening import open_store
+
+    return open_store(f"chdb://?database=contract{next(_numbers)}")
+
+
+@pytest.fixture(params=STORES)
 def pair(request, tmp_path, settings):
     """(append, reader): the store's two halves, wherever it lives."""
+    if request.param == "clickhouse":
+        store = open_clickhouse()
+        yield store.append, store
+        store.close()
+        return
     if request.param == "remote":
         with request.getfixturevalue("collecting")(settings) as collector:
             reader = RemoteReader(collector.url)
@@ -34,9 +52,14 @@ def pair(request, tmp_path, settings):
     store.close()
 
 
-@pytest.fixture(params=["file", "memory", "remote"], scope="module")
+@pytest.fixture(params=STORES, scope="module")
 def reader(request, tmp_path_factory):
     """An empty store to read from, for tests that change nothing."""
+    if request.param == "clickhouse":
+        store = open_clickhouse()
+        yield store
+        store.close()
+        return
     folder = tmp_path_factory.mktemp("reader") / "db"
     if request.param == "remote":
         places = Settings(db=folder, http="127.0.0.1:0", grpc="127.0.0.1:0")
@@ -101,6 +124,7 @@ def test_parameters_go_by_place_and_by_name(reader):
     assert rows_of(reader, "SELECT ?", ["'; DROP TABLE spans"]) == [("'; DROP TABLE spans",)]
 
 
+@pytest.mark.parametrize("reader", LOCAL, indirect=True)
 def test_sums_of_integers_are_integers(reader):
     table = reader.sql("SELECT sum(i) AS s FROM range(3) t(i)")
     assert table.schema.field("s").type == pa.int64()
@@ -125,6 +149,7 @@ ALLOWED = [
 ]
 
 
+@pytest.mark.parametrize("reader", LOCAL, indirect=True)
 @pytest.mark.parametrize("query", ALLOWED)
 def test_reading_is_allowed(reader, query):
     assert reader.sql(query).num_columns > 0

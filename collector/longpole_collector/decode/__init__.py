@@ -65,7 +65,7 @@ def check(body: bytes, form: Format, max_spans: int | None = MAX_SPANS) -> Check
     """Look at a decompressed trace request without decoding it; an empty body is an empty one.
 
     Raises:
-        BadInput: the body is not OTLP of that form.
+        BadInput: the body is not OTLP of that form, or not of traces.
         TooLarge: more than ``max_spans`` spans; ``None`` is no limit.
     """
     if form is Format.PROTOBUF and (count := bulk.counter()) is not None:
@@ -74,6 +74,8 @@ def check(body: bytes, form: Format, max_spans: int | None = MAX_SPANS) -> Check
             check_size(num_spans, max_spans)
             return Check(num_spans, 0, "")
     parsed = parse(body, form, max_spans)
+    if form is Format.PROTOBUF:
+        upb.refuse_other_signals(body, parsed)
     return Check(parsed.num_spans, parsed.num_rejected, parsed.reason)
 
 

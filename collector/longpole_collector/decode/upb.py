@@ -44,7 +44,7 @@ def parse(body: bytes, max_spans: int | None = MAX_SPANS) -> Body:
     Text that is not UTF-8 is repaired with U+FFFD, and its spans flagged.
 
     Raises:
-        BadInput: the bytes are not OTLP, or not of traces.
+        BadInput: the bytes are not OTLP.
         TooLarge: more than ``max_spans`` spans.
     """
     refuse_crowd(body, max_spans)
@@ -71,8 +71,6 @@ def parse(body: bytes, max_spans: int | None = MAX_SPANS) -> Body:
         for k, span in enumerate(scope_spans.spans)
         if (why := _flaw(span))
     }
-    if bad and len(bad) == num_spans:
-        _refuse_other_signals(body, request)
     return Body(
         lambda received_ns: _spans(request, received_ns, bad, repaired),
         num_spans - len(bad),
@@ -81,12 +79,22 @@ def parse(body: bytes, max_spans: int | None = MAX_SPANS) -> Body:
     )
 
 
-def _refuse_other_signals(body: bytes, request: ExportTraceServiceRequest) -> None:
-    """Logs and metrics have the shape of a trace request, with spans that have no ids.
+def refuse_other_signals(body: bytes, parsed: Body) -> None:
+    """Refuse logs and metrics, which have the shape of a trace request whose spans have no ids.
 
     A log record has a fixed 64-bit number where a span has its trace id, or its events; a metric
-    has its data where a span has neither times nor kind.
+    has its data where a span has neither times nor kind. For a body as a sender sent it: a part of
+    one, with bad spans alone, may look like metrics.
+
+    Args:
+        body: a protobuf request.
+        parsed: what :func:`parse` says of it; with a good span it is one of traces.
+
+    Raises:
+        BadInput: it is of another signal; the message says which.
     """
+    if parsed.num_spans or not parsed.num_rejected:
+        return
     with suppress(DecodeError, ValueError):
         logs = ExportLogsServiceRequest.FromString(body)
         records = [r for g in logs.resource_logs for s in g.scope_logs for r in s.log_records]
@@ -95,6 +103,7 @@ def _refuse_other_signals(body: bytes, request: ExportTraceServiceRequest) -> No
     with suppress(DecodeError, ValueError):
         metrics = ExportMetricsServiceRequest.FromString(body)
         found = [m for g in metrics.resource_metrics for s in g.scope_metrics for m in s.metrics]
+        request = ExportTraceServiceRequest.FromString(body)
         spans = [s for g in request.resource_spans for c in g.scope_spans for s in c.spans]
         is_timeless = not any(span.start_time_unix_nano or span.kind for span in spans)
         if found and is_timeless and all(metric.WhichOneof("data") for metric in found):

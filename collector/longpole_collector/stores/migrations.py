@@ -16,6 +16,7 @@ import pyarrow as pa
 from longpole_collector.stores.schema import (
     EVENTS,
     GONE,
+    KEPT,
     MINUTES,
     SPANS,
     STAGES,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = 7
 OF_TRACES: Final = (SPANS, CALLS, TRACES, STAGES, EVENTS)
 """Tables whose rows belong to a trace."""
-DAY_TABLES: Final = (*OF_TRACES, MINUTES, STALE, GONE)
+DAY_TABLES: Final = (*OF_TRACES, MINUTES, STALE, GONE, KEPT)
 SINGLE_FILE: Final = "spans.duckdb"
 """Where schema 1 kept everything."""
 NO_STAGES: Final = "stages_uncounted_from"

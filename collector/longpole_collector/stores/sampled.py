@@ -2,7 +2,7 @@
 
 What goes from a file is counted into rows of minutes of their own in the same transaction, so the
 counts of a minute are the same before and after. The ids of what went are kept for a while in the
-file.
+file. Of a relay (:mod:`longpole_collector.relay`) those of what stayed are kept too.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from longpole_collector.stores.migrations import OF_TRACES, note, widen
 from longpole_collector.stores.minutes import count_gone
 from longpole_collector.stores.schema import (
     GONE,
+    KEPT,
     SPANS,
     TRACE_HI,
     TRACE_LO,
@@ -61,12 +62,14 @@ ORDER BY t.start_ns + t.wall_ns, t.trace_hi, t.trace_lo
 class Sampled:
     """A store whose traces are sampled, ``since_ns`` on; used by the writing thread."""
 
-    def __init__(self, store: DuckStore, slices: Sequence[str]) -> None:
+    def __init__(self, store: DuckStore, slices: Sequence[str], *, is_relay: bool = False) -> None:
         """Note from when on traces are decided, if it is not noted yet.
 
         Args:
             store: the store.
             slices: columns that facts must have.
+            is_relay: what is kept leaves for another store: every trace is decided, and one that
+                was kept once stays so.
 
         Raises:
             ValueError: facts cannot have one of these.
@@ -76,6 +79,15 @@ class Sampled:
         if unknown:
             raise ValueError(f"sampling.slices: no '{unknown[0]}'; there are {', '.join(known)}")
         self._store = store
+        self._is_relay = is_relay
+        self.last_ns = 0
+        """When it was last decided what is kept; in a relay no two decisions have the same."""
+        self.since_ns = 0
+        if is_relay:
+            with store.writing() as writer:
+                query = f"SELECT coalesce(max(decided_ns), 0) FROM {TRACES.name}"  # noqa: S608
+                self.last_ns = int(writer.execute(query).fetchall()[0][0])
+            return
         noted = [store.noted(day, _SINCE, "") for day in store.days]
         self.since_ns = min((int(value) for value in noted if value), default=time_ns())
         day = store.latest_day()
@@ -129,14 +141,23 @@ class Sampled:
             ).to_arrow_table()
         return found
 
+    def kept_before(self, ids: pa.Table) -> pa.Table:
+        """Those of these traces that were kept for another store, and their ``weight``."""
+        with self._store.writing(wanted=ids.select([TRACE_HI, TRACE_LO])) as writer:
+            found: Any = writer.sql(
+                f"SELECT {_KEYS}, max(weight) AS weight FROM {KEPT.name} "  # noqa: S608
+                f"SEMI JOIN wanted USING ({_KEYS}) GROUP BY {_KEYS}"
+            ).to_arrow_table()
+        return found
+
     def apply(
         self,
         kept: pa.Table,
         gone: pa.Table,
         late: pa.Table,
         between_ns: tuple[int, int],
-    ) -> None:
-        """Write down what was decided, in each file in one transaction.
+    ) -> int:
+        """Write down what was decided, in each file in one transaction; returns when it was.
 
         Args:
             kept: ``trace_hi, trace_lo, weight``.
@@ -148,6 +169,7 @@ class Sampled:
         Raises:
             duckdb.Error: a file refused; what is not written down is decided again.
         """
+        self.last_ns = max(time_ns(), self.last_ns + 1)
         ids = pa.concat_tables([each.select([TRACE_HI, TRACE_LO]) for each in (kept, gone, late)])
         for catalog in self._days_of(ids, between_ns):
             day = self._store.days.named(catalog)
@@ -158,19 +180,23 @@ class Sampled:
                 if gone.num_rows or late.num_rows:
                     _take_out(writer, day, between_ns)
                 if kept.num_rows:
-                    _weigh(writer, day, between_ns)
+                    _weigh(writer, day, between_ns, self.last_ns)
+                if kept.num_rows and self._is_relay:
+                    _remember(writer, day, between_ns, self.last_ns)
+        return self.last_ns
 
     def forget(self, before_ns: int) -> None:
-        """Let go of the ids of traces that were taken out before then."""
-        with self._store.writing() as writer:
-            found = writer.execute(
-                f"SELECT DISTINCT day FROM {GONE.name} WHERE decided_ns < {before_ns}"  # noqa: S608
-            ).fetchall()
-        for (catalog,) in found:
-            with self._store.transaction(self._store.days.named(catalog)) as writer:
-                writer.execute(
-                    f"DELETE FROM {catalog}.{GONE.name} WHERE decided_ns < {before_ns}"  # noqa: S608
-                )
+        """Let go of the ids of traces that were taken out, or kept for others, before then."""
+        for table in (GONE, KEPT):
+            with self._store.writing() as writer:
+                found = writer.execute(
+                    f"SELECT DISTINCT day FROM {table.name} WHERE decided_ns < {before_ns}"  # noqa: S608
+                ).fetchall()
+            for (catalog,) in found:
+                with self._store.transaction(self._store.days.named(catalog)) as writer:
+                    writer.execute(
+                        f"DELETE FROM {catalog}.{table.name} WHERE decided_ns < {before_ns}"  # noqa: S608
+                    )
 
     # --- inside ---------------------------------------------------------------------------------
     def _days_of(self, ids: pa.Table, between_ns: tuple[int, int]) -> list[str]:
@@ -209,7 +235,9 @@ def _take_out(writer: duckdb.DuckDBPyConnection, day: Day, between_ns: tuple[int
     )
 
 
-def _weigh(writer: duckdb.DuckDBPyConnection, day: Day, between_ns: tuple[int, int]) -> None:
+def _weigh(
+    writer: duckdb.DuckDBPyConnection, day: Day, between_ns: tuple[int, int], now_ns: int
+) -> None:
     """Write the weights of kept traces on what a file has of them."""
     low, high = between_ns
     same = (
@@ -225,5 +253,17 @@ def _weigh(writer: duckdb.DuckDBPyConnection, day: Day, between_ns: tuple[int, i
         )
     writer.execute(
         f"UPDATE {day.catalog}.{TRACES.name} AS old "  # noqa: S608
-        f"SET {weight}, decided_ns = {time_ns()} FROM kept WHERE {same}"
+        f"SET {weight}, decided_ns = {now_ns} FROM kept WHERE {same}"
+    )
+
+
+def _remember(
+    writer: duckdb.DuckDBPyConnection, day: Day, between_ns: tuple[int, int], now_ns: int
+) -> None:
+    """Note which traces of a file were kept."""
+    low, high = between_ns
+    writer.execute(
+        f"INSERT INTO {day.catalog}.{KEPT.name} SELECT {_KEYS}, {now_ns}, weight FROM kept "  # noqa: S608
+        f"SEMI JOIN (FROM {day.catalog}.{TRACES.name} WHERE start_ns BETWEEN {low} AND {high}) "
+        f"USING ({_KEYS})"
     )

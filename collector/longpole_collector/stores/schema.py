@@ -123,6 +123,13 @@ GONE: Final = TableOf(
     },
 )
 """Traces that sampling took out lately: what comes of them later goes too."""
+KEPT: Final = TableOf(
+    "kept_trace_rows",
+    (),
+    dict(GONE.computed) | {"weight": "DOUBLE NOT NULL"},
+)
+"""Traces that sampling kept lately for another store, which may have them by now: what comes of
+them later is kept too, with that weight."""
 MINUTE_NS: Final = 60_000_000_000
 
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from longpole.errors import LongpoleError, UsageError
+from longpole.errors import LongpoleError, StoreBusy, UsageError
 from longpole_collector.stores.clickhouse.address import Address, parse
 from longpole_collector.stores.clickhouse.client import Client, told
 from longpole_collector.stores.clickhouse.opening import open_reader
@@ -104,3 +104,23 @@ def test_errors_of_a_server_become_ours(code: int, exit_code: int, says: str) ->
 
 def test_in_process_the_same_client_is_used(engine: Client) -> None:
     assert engine.ask("SELECT 1 AS one")["one"].to_pylist() == [1]
+
+
+def test_a_short_name_of_a_user_garbles_no_message() -> None:
+    address = Address("clickhouse", "h", 8123, "db", user="o", password=WORD)
+    said = str(told(f"HTTPConnectionPool: Read timed out for o:{WORD} (read timeout=12)", address))
+    assert said.endswith(": timed out")
+    assert WORD not in said
+    assert str(told(f"Code: 62. DB::Exception: o asked: {WORD}", address)) == "*** asked: ***"
+
+
+def test_a_missing_shard_is_named() -> None:
+    said = (
+        "Code: 279. DB::Exception: All connection tries failed. Log: \n\n"
+        "Code: 210. DB::NetException: Connection refused (shard2-a:9000). (NETWORK_ERROR)\n"
+        "Code: 209. DB::NetException: Timeout exceeded while connecting to socket "
+        "(shard2-b:9000, 10.0.0.7, 1000 ms). (SOCKET_TIMEOUT)\n\n: While executing Remote."
+    )
+    error = told(said, parse("clickhouse://db/longpole?cluster=main"))
+    assert isinstance(error, StoreBusy)
+    assert str(error).endswith("no server of it answers: shard2-a:9000, shard2-b:9000")

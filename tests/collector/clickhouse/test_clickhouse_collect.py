@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -146,9 +147,12 @@ def test_a_store_that_is_away_fills_the_log_then_senders_wait_and_all_goes_in_on
 def test_a_trace_over_two_collectors_is_one_and_what_comes_twice_is_there_once(
     begin: Any, otlp: Any, eventually: Any, rollup: Rollup
 ) -> None:
-    root = otlp.span(name="root")
+    # lately, so that they are found by every look, however long a thorough one takes here
+    now_ns = time.time_ns()
+    times = {"start_time_unix_nano": now_ns, "end_time_unix_nano": now_ns + 10**6}
+    root = otlp.span(name="root", **times)
     trace = {"trace_id": root["trace_id"], "parent_span_id": root["span_id"]}
-    child = otlp.body([otlp.span(name="child", **trace)])
+    child = otlp.body([otlp.span(name="child", **trace, **times)])
     asked = "SELECT num_spans FROM traces"
     with background(begin(settle=True), rollup) as one, background(begin("two")) as two:
         assert post(one, otlp.body([root])).is_success

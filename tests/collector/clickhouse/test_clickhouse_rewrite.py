@@ -5,6 +5,7 @@ import pytest
 from longpole.errors import BadInput
 from longpole_collector.stores.clickhouse import rules
 from longpole_collector.stores.clickhouse.rewrite import OutsideSubset, rewrite
+from longpole_collector.stores.clickhouse.schema import COUNTING
 
 from .both import compare
 from .conftest import Pair
@@ -129,9 +130,12 @@ def test_what_is_outside_the_subset_is_refused_by_its_name(query: str, word: str
     [
         ("start_ns >= ? AND ? > 0", "intDiv(start_ns, 600000000000) >= intDiv(toInt64('5'), "),
         ("start_ns < 7 + 9", "intDiv(start_ns, 600000000000) <= intDiv(7 + 9, 600000000000)"),
+        ("start_ns BETWEEN 7 AND 9", "intDiv(start_ns, 600000000000) >= intDiv(7, 600000000000)"),
+        ("start_ns BETWEEN 7 AND 9", "intDiv(start_ns, 600000000000) <= intDiv(9, 600000000000)"),
         ("service = 'a' AND start_ns > 7", "intDiv(start_ns, 600000000000) >= intDiv(7, "),
         ("start_ns >= 7 OR service = 'a'", None),  # the other side may begin at any time
         ("start_ns >= end_ns", None),
+        ("true AND start_ns >= 7", "intDiv(start_ns, 600000000000) >= intDiv(7, "),
         ("start_ns >= 7.5", None),
     ],
 )
@@ -139,6 +143,32 @@ def test_a_window_is_told_as_the_tables_are_sorted(where: str, told: str | None)
     given = [5, 5][: where.count("?")]
     made = rewrite(f"SELECT count(*) AS num FROM spans WHERE {where}", given)
     assert "intDiv" not in made if told is None else told in made
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("FROM minutes WHERE start_ns >= 7 AND start_ns < 9", "minutes_near(since = 7, until = 9)"),
+        ("FROM hours WHERE start_ns BETWEEN 7 AND 9", "hours_near(since = 7, until = 9)"),
+        ("FROM stage_hours AS s WHERE s.start_ns >= 7", "stage_hours_near(since = 7, until = toI"),
+        ("FROM stage_minutes WHERE num > 1", None),
+        ("FROM minutes WHERE start_ns >= 7 OR num > 1", None),
+        ("FROM traces WHERE start_ns >= 7", None),
+    ],
+)
+def test_views_that_count_are_asked_for_the_window_alone(query: str, told: str | None) -> None:
+    made = rewrite(f"SELECT start_ns {query}")
+    assert "_near" not in made if told is None else told in made
+
+
+@pytest.mark.parametrize("view", COUNTING)
+@pytest.mark.parametrize("where", ["start_ns >= $m", "start_ns < $m", "start_ns BETWEEN $m AND $m"])
+def test_of_a_window_a_view_counts_the_same_as_of_all(pair: Pair, view: str, where: str) -> None:
+    starts = pair.click.sql(f"SELECT DISTINCT start_ns FROM {view} ORDER BY 1")["start_ns"]
+    query, given = f"SELECT * FROM {view} WHERE {where}", {"m": starts[len(starts) // 2].as_py()}
+    wanted, found = (store.sql(query, given) for store in pair)
+    assert wanted.num_rows > 0
+    assert not compare(wanted, found)
 
 
 def test_the_table_stays_small() -> None:

@@ -109,6 +109,19 @@ def test_where_looking_takes_long_rootless_and_late_traces_wait_for_a_thorough_l
     assert len(state(store)["traces"]) == 3
 
 
+def test_how_long_the_first_look_takes_puts_off_no_thorough_one(
+    otlp, store: ClickStore, rollup: Rollup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(due, "QUIET_NS", 0)
+    monkeypatch.setattr(due, "_CHEAP_S", -1.0)
+    monkeypatch.setattr(due, "_REST", 1000)
+    settling = Settling(store.client, rollup)
+    assert settling.settle(is_busy=True) == 0
+    for trace, num_found in ((1, 1), (2, 0)):  # the second look is thorough, and puts off a third
+        store.append(otlp.canonical(call(otlp, trace, 1)))
+        assert settling.settle(is_busy=True) == num_found
+
+
 # --- nothing wrong is left -----------------------------------------------------------------------
 @pytest.mark.parametrize("at", range(5))
 def test_a_worker_killed_between_any_two_steps_leaves_nothing_wrong(
@@ -257,6 +270,7 @@ def test_a_worker_settles_what_comes_until_it_is_stopped(
     otlp, store: ClickStore, rollup: Rollup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(due, "QUIET_NS", 0)
+    monkeypatch.setattr(due, "_REST", 0)  # the spans are old: thorough looks alone find them
     stopping, rounds, said = Event(), Event(), list[str]()
     asked = Work("chdb://?database=shared", poll_s=0.01)
     thread = Thread(

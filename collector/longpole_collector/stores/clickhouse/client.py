@@ -29,6 +29,7 @@ SETTINGS: Final[Mapping[str, Any]] = {
     "aggregate_functions_null_for_empty": 1,
     "prefer_column_name_to_alias": 1,
     "least_greatest_legacy_null_behavior": 0,
+    "optimize_move_to_prewhere_if_final": 1,
     "output_format_arrow_string_as_string": 1,
     "output_format_arrow_low_cardinality_as_dictionary": 0,
     "distributed_product_mode": "global",
@@ -52,8 +53,10 @@ _CAUSE: Final = re.compile(
 """What is the matter, within what the client makes of it."""
 _CREDENTIALS: Final = frozenset((192, 193, 194, 516))
 _FORBIDDEN: Final = frozenset((164, 497))
-_BUSY: Final = frozenset((202, 209, 210, 241, 242, 252, 279, 319, 999))
+_BUSY: Final = frozenset((202, 209, 210, 241, 242, 252, 319, 999))
 """Too many queries, network trouble, memory, read-only tables, too many parts, no quorum."""
+_NO_SHARD: Final = frozenset((279,))
+_SERVER: Final = re.compile(r"\(([\w.-]+:\d+|\[[\da-f:]+\]:\d+)[,)]")
 _FULL: Final = frozenset((243,))
 _SLOW: Final = frozenset((159, 160))
 _MANY: Final = frozenset((158, 396))
@@ -180,6 +183,9 @@ def told(text: str, address: Address, limit_s: float | None = None) -> LongpoleE
         return Unreachable(f"{address} does not let this user do that: {said}")
     if code in _FULL:
         return Unreachable(f"the disk of {address} is full: {said}")
+    if code in _NO_SHARD:
+        servers = ", ".join(dict.fromkeys(_SERVER.findall(text))) or said
+        return StoreBusy(f"a part of {address} is missing, no server of it answers: {servers}")
     if code in _BUSY:
         return StoreBusy(f"{address} is busy: {said}")
     if code in _SLOW:
@@ -203,7 +209,8 @@ def _sentence(text: str, address: Address) -> str:
     line = re.sub(r"^.*?DB::Exception: ", "", line)
     line = re.sub(r"( \(version .*| \(official build\).*| In scope .*)$", "", line)
     line = re.sub(r"://[^/@\s]*@", "://", line)
-    for secret in (address.password, address.user if address.user != "default" else ""):
-        if secret:
-            line = line.replace(secret, "***")
+    if address.password:
+        line = line.replace(address.password, "***")
+    if address.user != "default":  # a word of its own: a short one is a part of many
+        line = re.sub(rf"(?<!\w){re.escape(address.user)}(?!\w)", "***", line)
     return line[:500].strip()

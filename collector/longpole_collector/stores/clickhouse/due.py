@@ -168,11 +168,12 @@ class Finding:
             patient=now_ns - PATIENCE_NS if is_busy else _LAST_NS,
             most=1 << 62 if most is None else most,
         )
-        self._looked_ns = now_ns
+        is_first, self._looked_ns = not self._looked_ns, now_ns
         if not is_thorough:
             return found, 0
         took_s = monotonic() - begun_s
-        self._thorough_s = monotonic() + (0 if took_s < _CHEAP_S else _REST * took_s)
+        is_cheap = is_first or took_s < _CHEAP_S  # the first one reads what later ones do not
+        self._thorough_s = monotonic() + (0 if is_cheap else _REST * took_s)
         return found, now_ns
 
     def note(self, settled_ns: int) -> None:

@@ -8,7 +8,7 @@ is silently another one.
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +20,13 @@ from sqlglot.tokenizer_core import TokenType
 from longpole.errors import BadInput
 from longpole_collector.stores.base import Params, Value
 from longpole_collector.stores.clickhouse import rules
-from longpole_collector.stores.clickhouse.schema import LEAN, NOT_LEAN, STRETCH_NS
+from longpole_collector.stores.clickhouse.schema import (
+    COUNTING,
+    LEAN,
+    NEAR,
+    NOT_LEAN,
+    STRETCH_NS,
+)
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of what is refused here
 _STATEMENTS = (exp.Select, exp.SetOperation)
@@ -28,6 +34,8 @@ _SIGNS: Mapping[type[exp.Expr], type[exp.Binary]] = {
     exp.GTE: exp.GTE, exp.GT: exp.GTE, exp.LTE: exp.LTE, exp.LT: exp.LTE,
 }  # fmt: skip
 """Comparisons, and what follows from them for the stretches that two starts lie in."""
+_EVER = tuple(rules.native("toInt64", exp.Literal.string(str(ns))) for ns in (-(1 << 62), 1 << 62))
+"""Before and after all starts, with room for an hour."""
 
 
 class OutsideSubset(BadInput):
@@ -112,18 +120,45 @@ def _narrow(tree: exp.Expr) -> None:
     Only so does it read the blocks of a window alone.
     """
     for where in tree.find_all(exp.Where):
-        told = []
+        told: list[exp.Binary] = []
         for each in where.this.flatten() if isinstance(where.this, exp.And) else (where.this,):
-            sign = _SIGNS.get(type(each))
-            if sign is None or each.this.name != "start_ns" or not _is_fixed(each.expression):
-                continue
-            start, edge = (
-                rules.native("intDiv", side.copy(), STRETCH_NS)
-                for side in (each.this, each.expression)
-            )
-            told.append(sign(this=start, expression=edge))
-        if told:
-            where.set("this", exp.and_(where.this, *told, copy=False))
+            for sign, edge in _edges(each):
+                if each.this.name == "start_ns" and _is_fixed(edge):
+                    start, end = (
+                        rules.native("intDiv", side.copy(), STRETCH_NS)
+                        for side in (each.this, edge)
+                    )
+                    told.append(sign(this=start, expression=end))
+        if not told or _counts_near(where.parent, told):
+            continue
+        where.set("this", exp.and_(where.this, *told, copy=False))
+
+
+def _counts_near(select: exp.Expr | None, told: Sequence[exp.Binary]) -> bool:
+    """Let a view that counts count the window alone; whether the SELECT reads such a view."""
+    source = select.args.get("from_") if select is not None else None
+    table = source.this if source is not None else None
+    if not isinstance(table, exp.Table) or table.name.lower() not in COUNTING:
+        return False
+    if any(common.alias == table.name for common in table.root().find_all(exp.CTE)):
+        return False
+    given = {"since": _EVER[0], "until": _EVER[1]}
+    for each in told:  # the later one of two is as true as the earlier one
+        given["since" if isinstance(each, exp.GTE) else "until"] = each.expression.expressions[0]
+    named = [exp.EQ(this=exp.column(name), expression=edge) for name, edge in given.items()]
+    if not table.alias:
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
+    table.set("this", exp.Anonymous(this=table.name.lower() + NEAR, expressions=named))
+    return True
+
+
+def _edges(node: exp.Expr) -> Iterator[tuple[type[exp.Binary], exp.Expr]]:
+    """What a condition on starts says of stretches."""
+    if isinstance(node, exp.Between):
+        yield exp.GTE, node.args["low"]
+        yield exp.LTE, node.args["high"]
+    elif type(node) in _SIGNS:
+        yield _SIGNS[type(node)], node.expression
 
 
 def _is_fixed(node: exp.Expr) -> bool:

@@ -21,13 +21,14 @@ from longpole_collector.stores.clickhouse.address import Address
 from longpole_collector.stores.clickhouse.client import Client
 from longpole_collector.stores.views import GAMMA, views
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 STRETCH_NS: Final = 600_000_000_000
 """Rows of spans, calls and traces are sorted first by the stretch in which they begin."""
 META: Final = "meta"
 FOLLOWED: Final = "followed_rows"
-TABLES: Final = (META, "span_rows", "call_rows", "trace_rows", FOLLOWED)
-_SHARD_BY: Final = {META: "key", FOLLOWED: "minute"}
+GONE_MINUTES: Final = "gone_minute_rows"
+TABLES: Final = (META, "span_rows", "call_rows", "trace_rows", FOLLOWED, GONE_MINUTES)
+_SHARD_BY: Final = {META: "key", FOLLOWED: "minute", GONE_MINUTES: "start_ns"}
 """What says on which shard a row lies; the others go by their trace."""
 LEAN: Final = "calls_lean"
 """The view ``calls`` without :data:`NOT_LEAN`, and without the join that gives it."""
@@ -37,6 +38,13 @@ VIEWS: Final = (
     *("minutes", "hours", "stage_minutes", "stage_hours", "quality"),
 )
 """In an order in which each needs only earlier ones."""
+COUNTING: Final = ("minutes", "hours", "stage_minutes", "stage_hours")
+NEAR: Final = "_near"
+"""A view that counts has one beside it whose name ends so: it takes ``since`` and ``until`` (Unix
+ns) and reads what begins in between alone. In the former ClickHouse does not see that it may."""
+_SINCE: Final = "{since:Int64}"
+_UNTIL: Final = f"({{until:Int64}} + {60 * 60_000_000_000})"
+"""A row of an hour is that of its begin."""
 _MADE_OF: Final = {
     "spans": "span_rows", "calls": "call_rows", LEAN: "call_rows", "traces": "trace_rows",
 }  # fmt: skip
@@ -54,8 +62,9 @@ _MADE: Final = "made"
 LOCAL: Final = "_local"
 """Of a cluster's table the name ends so on each server."""
 _MINUTE_NS: Final = 60_000_000_000
-_STEPS: Final[dict[int, tuple[str, ...]]] = {}
-"""Version -> the statements that bring a database of the version before to it."""
+_STEPS: Final[dict[int, tuple[str, ...]]] = {2: ()}
+"""Version -> the statements that bring a database of the version before to it; tables and views
+that are missing are made anyhow: 2 has those of windows."""
 _ENGINE: Final = re.compile(r"\{engine:([^}]*)\}")
 _TTL: Final = re.compile(r"\{ttl:(\w+)\}\n")
 _COLUMN: Final = re.compile(r"^    ([a-z]\w*) ((?:.|\n {8})+?)(?:,$|$(?=\n\)))", re.MULTILINE)
@@ -119,7 +128,7 @@ def _fingerprint(address: Address) -> str:
 
 
 def _view_statements(address: Address) -> Iterator[str]:
-    for view in VIEWS:
+    for view in (*VIEWS, *(name + NEAR for name in COUNTING)):
         yield (
             f"CREATE OR REPLACE VIEW {address.database}.{view}{_on_cluster(address)} "
             f"AS {view_query(view)}"
@@ -203,17 +212,25 @@ def statements(address: Address) -> Iterator[str]:
 
 def view_query(view: str) -> str:
     """The SELECT of a view."""
+    is_near, view = view.endswith(NEAR), view.removesuffix(NEAR)
+    near = f"start_ns >= {_SINCE} AND start_ns < {_UNTIL}"
+    edges = f"{_stretch(_SINCE)} AND {_stretch(_UNTIL, '<=')}"
     is_hours = view.endswith("hours")
     query = _read("views", view.replace("hours", "minutes"))
     columns = _view_columns(view, query) if "{columns}" in query else ""
     for name, value in (
         ("columns", columns),
+        ("near", f"{edges} AND {near}" if is_near else "1"),
         ("gamma", f"{GAMMA!r}"),
         ("width_name", "hour" if is_hours else "minute"),
         ("width", str((60 if is_hours else 1) * _MINUTE_NS)),
     ):
         query = query.replace(f"{{{name}}}", value)
     return query
+
+
+def _stretch(start: str, sign: str = ">=") -> str:
+    return f"intDiv(start_ns, {STRETCH_NS}) {sign} intDiv({start}, {STRETCH_NS})"
 
 
 def _view_columns(view: str, query: str) -> str:
