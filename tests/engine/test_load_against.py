@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.engine.targets import Keeps
 
-from longpole.call import StreamState
 from longpole.cli import main
 from longpole_collector.stores import open_reader
 from longpole_engine.load.against import Pairs, Side, within
 from longpole_engine.load.arrivals import Session, Turn
-from longpole_engine.load.client import Answer, now_ns
 from longpole_engine.load.proxy import Faults, Proxy
 from longpole_engine.load.run import Plan
 
@@ -117,22 +116,6 @@ def test_ctrl_c_keeps_what_came_and_gives_no_verdict(
     assert (told["is_partial"], told["num_whole_pairs"], told["compare"]) == (True, 0, None)
     assert told["blocks"][0]["is_partial"]
     assert "fewer than two pairs" in said
-
-
-class Keeps:
-    """A target that answers at once and keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-
-    async def ask(self, body: bytes, *_: Any, **__: Any) -> Answer:
-        self.asked.append(json.loads(body))
-        answer = Answer(now_ns())
-        answer.call.end(now_ns(), StreamState.COMPLETED)
-        return answer
-
-    def close(self) -> None:
-        pass
 
 
 class Nowhere:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.engine.targets import Keeps
 
-from longpole.call import StreamState
 from longpole.cli import main
 from longpole.errors import UsageError
 from longpole_engine.load.against import Pairs, Side
 from longpole_engine.load.arrivals import Session, Turn
-from longpole_engine.load.client import Answer, Behaviour, now_ns
+from longpole_engine.load.client import Behaviour, now_ns
 from longpole_engine.load.program import Program
 from longpole_engine.load.progress import Progress
 from longpole_engine.load.prompts import recorded
@@ -33,22 +33,6 @@ def path(tmp_path: Path) -> Path:
     made = tmp_path / "prompts.jsonl"
     made.write_text("\n".join(map(json.dumps, LINES)))
     return made
-
-
-class Keeps:
-    """A target that answers at once and keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-
-    async def ask(self, body: bytes, *_: Any, **__: Any) -> Answer:
-        self.asked.append(json.loads(body))
-        answer = Answer(now_ns())
-        answer.call.end(now_ns(), StreamState.COMPLETED)
-        return answer
-
-    def close(self) -> None:
-        pass
 
 
 async def asked(path: Path, seed: int, num: int) -> Sequence[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Latency worsens with load: within the window, the busier the slower, and more so than before.
 
 Time per token counts where there is more load than before; alone it would be contention at the
-usual load, a sub-cause of slow decoding.
+usual load, a sub-cause of slow decoding. Where load grew by itself it is seen over both windows.
 """
 
 import math
@@ -69,7 +69,7 @@ def _link(m: Measures, metric: str) -> _Link | None:
 
 
 def _load(metric: str) -> str:
-    """It waits for what runs when it comes, and shares its steps with what runs meanwhile."""
+    """The load a time goes with: what ran at the start for waits, meanwhile for steps."""
     return "mean_in_flight" if metric == TPOT else "in_flight"
 
 
